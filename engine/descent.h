@@ -1,0 +1,414 @@
+/* descent.h: the whole boundary of libdescent, the engine for energy-based language models.
+ *
+ * A *model* is a checkpoint, loaded and immutable. A *cache* holds the causal history of many sequences in pages.
+ * A *sequence* is one mutable timeline: tokens, and for each token how far its descent has come. A *batch* advances
+ * rows of many sequences by one step; a *row* is one token at one recursion step, the engine's unit of work.
+ *
+ *     model -> cache -> sequence(s) -> append tokens -> batch add, step, step, ... -> logits -> sampler -> append ...
+ *
+ * Errors are values. A fallible function returns a descent_code and, where `status` is not NULL, fills it with a
+ * message that says what was wrong, where, and what was expected; on failure out-parameters are left untouched unless
+ * said otherwise. Nothing here exits, aborts or prints.
+ *
+ * Threads. A model, its tokenizer and descent_sampling values are immutable and may be used by any number of threads.
+ * A cache, and every sequence and batch made from it, belong to one thread at a time; different caches are independent.
+ *
+ * Reproducibility. What a row computes does not depend, bit for bit, on the rows beside it, the number of threads, the
+ * chunks its tokens came in, where its pages lie, or whether somebody observes it. Bits may differ between instruction
+ * sets (descent_isa) and page types.
+ *
+ * Units: energies, states and update norms in model units; losses elsewhere in nats. C is the model's width.
+ */
+#ifndef DESCENT_H
+#define DESCENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define DESCENT_API __attribute__((visibility("default")))
+#else
+#define DESCENT_API
+#endif
+
+/* ---- Status ---------------------------------------------------------------------------------------------------- */
+
+typedef enum descent_code {
+    DESCENT_OK = 0,
+    DESCENT_BAD_ARGUMENT, /* the caller asked for something outside what the function's comment allows */
+    DESCENT_BAD_FILE,     /* a file's contents are wrong; the message names the key, tensor or offset */
+    DESCENT_IO,           /* the system refused to open, read or write; the message carries its reason */
+    DESCENT_UNSUPPORTED,  /* valid, but this version or this family cannot do it; the message says what can */
+    DESCENT_LIMIT,        /* more memory than the limit allows; the message holds both numbers */
+    DESCENT_NO_MEMORY,    /* the system has no more memory */
+    DESCENT_DIVERGED      /* a state or logit is not finite; the message names token and step */
+} descent_code;
+
+#define DESCENT_MESSAGE_SIZE 512
+
+typedef struct descent_status {
+    descent_code code;
+    char message[DESCENT_MESSAGE_SIZE]; /* one line, no newline; empty when code is DESCENT_OK */
+} descent_status;
+
+/* The version of the library, "major.minor.patch". */
+DESCENT_API const char *descent_version(void);
+
+/* The instruction set the kernels run on: "avx512", "avx2" or "portable". Chosen once, at the first call into the
+ * library, from the CPU's features; the environment variable DESCENT_ISA names a lower one to force it. */
+DESCENT_API const char *descent_isa(void);
+
+/* ---- Depth ----------------------------------------------------------------------------------------------------- */
+
+#define DESCENT_MAX_STEPS 65535u
+#define DESCENT_MAX_KINDS 2
+
+/* Recursion depth T of each kind of sub-layer the model has (descent_model_info.kinds): one number for a family whose
+ * block is a single descent, two (attention, MLP) for one whose layers descend twice. Entries past the model's kinds are 0. */
+typedef struct descent_depth {
+    uint16_t steps[DESCENT_MAX_KINDS];
+} descent_depth;
+
+/* ---- Model ----------------------------------------------------------------------------------------------------- */
+
+typedef struct descent_model descent_model;
+typedef struct descent_tokenizer descent_tokenizer;
+
+#define DESCENT_MAX_TERMS 2
+
+typedef struct descent_model_info {
+    const char *name;         /* general.name of the file, or the file's base name without extension */
+    const char *family;       /* "nrgpt", "cem" */
+    const char *variant;      /* the family's own words, e.g. "ff2w strict layernorm matrix" */
+    const char *weight_type;  /* the type of most weight bytes: "F32", "F16", "BF16", "Q8_0" */
+    uint64_t parameters;      /* numbers in the file's tensors */
+    uint64_t file_bytes;
+    uint64_t fingerprint;     /* a hash of the whole file's contents */
+    uint32_t width;           /* C */
+    uint32_t vocab;           /* V */
+    uint32_t context;         /* most tokens a sequence may hold */
+    uint32_t layers;          /* 1 where one block is applied T times */
+    uint32_t kinds;           /* kinds of sub-layer with a depth of their own: 1..DESCENT_MAX_KINDS */
+    const char *kind_names[DESCENT_MAX_KINDS]; /* "block"; or "attention", "mlp" */
+    descent_depth trained;    /* the depth the checkpoint was trained at, the default everywhere */
+    bool deepens;             /* tokens computed at T serve as they are at other depths, and are deepened in place;
+                                 otherwise another depth recomputes every token */
+    uint32_t terms[DESCENT_MAX_KINDS];         /* energy terms of a sub-layer of each kind: 1..DESCENT_MAX_TERMS */
+    const char *term_names[DESCENT_MAX_KINDS][DESCENT_MAX_TERMS]; /* "attention", "feed_forward"; ... */
+} descent_model_info;
+
+/* Opens a GGUF file and checks everything in it before use. The file is memory-mapped and must not change while open.
+ * The caller owns *model and closes it after everything made from it. */
+DESCENT_API descent_code descent_model_open(const char *path, descent_model **model, descent_status *status);
+DESCENT_API void descent_model_close(descent_model *model);
+
+/* Owned by the model. */
+DESCENT_API const descent_model_info *descent_model_describe(const descent_model *model);
+
+/* The model's tokenizer, owned by the model; NULL when the file carries none. */
+DESCENT_API const descent_tokenizer *descent_model_tokenizer(const descent_model *model);
+
+/* The i-th metadata entry, in the file's order: *key (owned by the model) and *value as text, arrays shortened to
+ * their type, count and first entries. Writes at most `size` bytes, NUL included. False when i is past the last. */
+DESCENT_API bool descent_model_metadata(const descent_model *model, size_t i, const char **key, char *value, size_t size);
+
+typedef struct descent_tensor_info {
+    const char *name; /* owned by the model */
+    const char *type;
+    uint32_t n_dims;
+    uint64_t dims[4]; /* fastest first, as GGUF stores them */
+    uint64_t bytes;
+} descent_tensor_info;
+
+/* The i-th tensor, in the file's order. False when i is past the last. */
+DESCENT_API bool descent_model_tensor(const descent_model *model, size_t i, descent_tensor_info *tensor);
+
+/* Reads a depth from text: "12" sets every kind, "3x2" sets attention and MLP of a model with two kinds. Each number is
+ * 1..DESCENT_MAX_STEPS. */
+DESCENT_API descent_code descent_depth_parse(const descent_model *model, const char *text, descent_depth *depth,
+                                             descent_status *status);
+/* Writes a depth as descent_depth_parse reads it ("3x2", or "12" where all kinds agree or there is one). Returns text. */
+DESCENT_API const char *descent_depth_format(const descent_model *model, descent_depth depth, char text[16]);
+
+/* ---- Tokenizer ------------------------------------------------------------------------------------------------- */
+
+enum {
+    DESCENT_ADD_SPECIAL = 1,  /* add BOS/EOS where the tokenizer's metadata says it does */
+    DESCENT_PARSE_SPECIAL = 2 /* special tokens spelled out in the text become that token; otherwise plain text */
+};
+
+typedef struct descent_tokenizer_info {
+    const char *model; /* tokenizer.ggml.model: "chars", "words", "llama" (SentencePiece BPE), ... */
+    uint32_t vocab;    /* ids 0..vocab-1; at least the model's V */
+    int64_t bos, eos, pad, unknown; /* -1 where there is none */
+    bool adds_bos, adds_eos;
+} descent_tokenizer_info;
+
+DESCENT_API const descent_tokenizer_info *descent_tokenizer_describe(const descent_tokenizer *tokenizer);
+
+/* Encodes `bytes` bytes of text (any bytes, NUL included). *tokens is allocated, owned by the caller and released with
+ * descent_free; *count may be 0. Fails where the text has something the vocabulary cannot spell (a character outside a
+ * character vocabulary): the message names it and its offset. */
+DESCENT_API descent_code descent_tokenizer_encode(const descent_tokenizer *tokenizer, const char *text, size_t bytes,
+                                                  int flags, uint32_t **tokens, size_t *count, descent_status *status);
+
+/* True when the id stands for text: false for control tokens, padding and ids past the vocabulary, which are never
+ * sampled. EOS has no text either. */
+DESCENT_API bool descent_tokenizer_has_text(const descent_tokenizer *tokenizer, uint32_t id);
+
+/* The bytes token `id` appends to a text, owned by the tokenizer: possibly part of a UTF-8 character, possibly none. */
+DESCENT_API const char *descent_tokenizer_piece(const descent_tokenizer *tokenizer, uint32_t id, size_t *bytes);
+
+/* Decodes a stream of tokens into text that is valid UTF-8 at every moment: bytes of an unfinished character are held
+ * back, bytes that can never become one come out as U+FFFD. */
+typedef struct descent_decoder descent_decoder;
+DESCENT_API descent_code descent_decoder_create(const descent_tokenizer *tokenizer, descent_decoder **decoder,
+                                                descent_status *status);
+DESCENT_API void descent_decoder_destroy(descent_decoder *decoder);
+/* Feeds one token; returns the text that is now certain, NUL-terminated, owned by the decoder until the next call, and
+ * its length in *bytes (text may hold NULs). NULL when memory ran out. */
+DESCENT_API const char *descent_decoder_push(descent_decoder *decoder, uint32_t id, size_t *bytes);
+/* Ends the stream: what was held back comes out, as U+FFFD where it is incomplete. The decoder is then as new. */
+DESCENT_API const char *descent_decoder_finish(descent_decoder *decoder, size_t *bytes);
+
+/* Releases memory that a function above says the caller owns. */
+DESCENT_API void descent_free(void *memory);
+
+/* ---- Cache ----------------------------------------------------------------------------------------------------- */
+
+typedef struct descent_cache descent_cache;
+
+typedef enum descent_page_type { DESCENT_PAGE_F32 = 0, DESCENT_PAGE_F16 } descent_page_type;
+
+typedef struct descent_cache_options {
+    descent_page_type page_type;
+    uint64_t byte_limit; /* pages, planes and states of every sequence together; 0: half of the machine's memory */
+} descent_cache_options;
+
+typedef struct descent_cache_usage {
+    uint64_t bytes, byte_limit;
+    uint64_t pages;        /* pages held */
+    uint64_t idle_pages;   /* of those, kept only for prefixes that may come again */
+    uint64_t shared_hits;  /* pages found instead of computed, since creation */
+} descent_cache_usage;
+
+/* `options` NULL: f32 pages and the default limit. The cache keeps a pointer to the model. */
+DESCENT_API descent_code descent_cache_create(const descent_model *model, const descent_cache_options *options,
+                                              descent_cache **cache, descent_status *status);
+/* Destroy every sequence and batch of the cache first. */
+DESCENT_API void descent_cache_destroy(descent_cache *cache);
+DESCENT_API descent_cache_usage descent_cache_describe(const descent_cache *cache);
+
+/* Bytes a sequence of `tokens` tokens holds at `depth`; saturates at UINT64_MAX. */
+DESCENT_API uint64_t descent_cache_bytes_needed(const descent_model *model, descent_page_type type, uint64_t tokens,
+                                                descent_depth depth);
+
+/* ---- Sequence -------------------------------------------------------------------------------------------------- */
+
+typedef struct descent_sequence descent_sequence;
+
+typedef struct descent_sequence_options {
+    descent_depth depth;  /* all zero: the trained depth */
+    uint64_t share_group; /* prefixes are shared within a group of equal numbers only */
+    bool no_sharing;      /* neither find pages of others nor offer its own */
+} descent_sequence_options;
+
+/* `options` NULL: the trained depth, shared with everybody in group 0. */
+DESCENT_API descent_code descent_sequence_create(descent_cache *cache, const descent_sequence_options *options,
+                                                 descent_sequence **sequence, descent_status *status);
+/* Takes its rows out of any batch first. NULL is allowed. */
+DESCENT_API void descent_sequence_destroy(descent_sequence *sequence);
+
+/* Appends tokens (each below V, the total at most the context), not yet descended. A sequence that is empty first looks
+ * for the longest run of whole pages that others computed for the same tokens, never the page of the last token: those
+ * count as descended to the depth they have. All or nothing. */
+DESCENT_API descent_code descent_sequence_append(descent_sequence *sequence, const uint32_t *tokens, size_t count,
+                                                 descent_status *status);
+
+/* Keeps the first `count` tokens (at most the length). Their states stay. */
+DESCENT_API descent_code descent_sequence_truncate(descent_sequence *sequence, size_t count, descent_status *status);
+
+/* Changes T for the tokens not yet at that depth and those to come. Where the model deepens (descent_model_info.deepens),
+ * tokens at a smaller depth become unfinished and go on from where they stand, tokens at a larger one stay and serve as
+ * history; otherwise every token starts again, and the sequence looks for shared pages at its new depth. */
+DESCENT_API descent_code descent_sequence_set_depth(descent_sequence *sequence, descent_depth depth, descent_status *status);
+DESCENT_API descent_depth descent_sequence_depth(const descent_sequence *sequence);
+
+DESCENT_API size_t descent_sequence_length(const descent_sequence *sequence);
+/* Owned by the sequence until it changes. */
+DESCENT_API const uint32_t *descent_sequence_tokens(const descent_sequence *sequence);
+/* Tokens, from the first, that have reached the sequence's depth (or a larger one). */
+DESCENT_API size_t descent_sequence_finished(const descent_sequence *sequence);
+/* Tokens, from the first, that came from pages computed by others, each to at least the depth asked. */
+DESCENT_API size_t descent_sequence_reused(const descent_sequence *sequence);
+/* Row steps run for this sequence so far. */
+DESCENT_API uint64_t descent_sequence_steps_run(const descent_sequence *sequence);
+/* DESCENT_OK, or DESCENT_DIVERGED: the sequence has ended, its rows have left the batch, and only reading, truncating to
+ * before the named token and destroying are allowed. */
+DESCENT_API descent_code descent_sequence_state_code(const descent_sequence *sequence, descent_status *status);
+
+/* Copies x (C numbers) of a token at the step it has come to, and that step (counted within its sub-layer program) into
+ * *steps. BAD_ARGUMENT while the token's state is in the middle of a step program that cannot be resumed. */
+DESCENT_API descent_code descent_sequence_state(const descent_sequence *sequence, size_t position, float *x, uint32_t *steps,
+                                                descent_status *status);
+
+/* Saves tokens, depth and everything computed to a file, and restores it into a cache of the same model (checked by
+ * fingerprint) and page type. The restored sequence continues with the same bits. Observers and interventions are not
+ * saved. The file is written beside `path` and renamed. */
+DESCENT_API descent_code descent_sequence_save(const descent_sequence *sequence, const char *path, descent_status *status);
+DESCENT_API descent_code descent_sequence_restore(descent_cache *cache, const char *path, descent_sequence **sequence,
+                                                  descent_status *status);
+
+/* ---- Looking inside, and reaching in ---------------------------------------------------------------------------- */
+
+/* A place in a descent: before step `step` (0-based) of the sub-layer `kind` of layer `layer`, of the token at `position`. */
+typedef struct descent_site {
+    uint32_t layer;
+    uint32_t kind;
+    uint32_t step;
+    size_t position;
+} descent_site;
+
+enum {
+    DESCENT_OBSERVE_ENERGY = 1,      /* energy[], and the split of its change */
+    DESCENT_OBSERVE_CONVERGENCE = 2, /* update_norm, relative_change */
+    DESCENT_OBSERVE_STATE = 4,       /* x and g */
+    DESCENT_OBSERVE_FINAL = 8        /* one more observation of each sub-layer, at x(T) */
+};
+
+/* What a token's step was. Numbers that were not asked for, or do not exist, are NaN, pointers NULL. */
+typedef struct descent_observation {
+    descent_site site;
+    bool final;       /* the reading at x(T): no update followed */
+    float energy[DESCENT_MAX_TERMS]; /* E_i at x(step), by term, keys of this step */
+    float own_change;     /* dE_own of this step: E(g(step+1); keys of this step) - E(g(step); the same keys) */
+    float history_change; /* dE_history of the step before: E(g(step); keys of this step) - E(g(step); keys of step-1) */
+    float update_norm;     /* |x(step+1) - x(step)| */
+    float relative_change; /* r_t = |g(step+1) - g(step)| / |g(step)| */
+    const float *x; /* [C] x(step); valid during the call */
+    const float *g; /* [C] norm(x(step)); valid during the call */
+} descent_observation;
+
+/* Called on the thread that steps the batch, once for each observed row of a step, in no promised order between rows. */
+typedef void (*descent_observer)(void *user, const descent_observation *observation);
+
+/* Observes every row of the sequence from now on (flags 0: nobody). Rows computed before are not seen: observe before the
+ * first step, with no_sharing, to see all. Costs nothing when off and never changes a bit of the results. */
+DESCENT_API descent_code descent_sequence_observe(descent_sequence *sequence, int flags, descent_observer observer, void *user,
+                                                  descent_status *status);
+
+typedef enum descent_intervention { DESCENT_SET_X = 0, DESCENT_ADD_X, DESCENT_SET_G, DESCENT_ADD_G } descent_intervention;
+
+/* When the row at `site` runs, its x or g (C finite numbers, copied) is replaced or added to first; g both as the query
+ * and as history. Several at one site apply in the order given. From that token's page on the sequence shares with
+ * nobody. BAD_ARGUMENT when that step has been run already. */
+DESCENT_API descent_code descent_sequence_intervene(descent_sequence *sequence, descent_site site, descent_intervention how,
+                                                    const float *values, descent_status *status);
+
+/* Lets a token that has not begun start its descent at `site` with state x (C finite numbers, copied) instead of step 0
+ * from its embedding: the steps before are not run. Allowed at any step of a model that deepens, at step 0 of any
+ * sub-layer of one that does not (a later step needs the sub-layer's input as well: intervene instead). A token that starts at step k serves
+ * as history only for tokens that start at k or later. */
+DESCENT_API descent_code descent_sequence_start(descent_sequence *sequence, descent_site site, const float *x,
+                                                descent_status *status);
+
+/* ---- Batch ----------------------------------------------------------------------------------------------------- */
+
+typedef struct descent_batch descent_batch;
+
+typedef struct descent_batch_options {
+    uint32_t max_rows; /* rows enrolled at once, 1..65536; 0: 512 */
+    uint32_t threads;  /* 0: as many as the process may use */
+} descent_batch_options;
+
+DESCENT_API descent_code descent_batch_create(descent_cache *cache, const descent_batch_options *options, descent_batch **batch,
+                                              descent_status *status);
+DESCENT_API void descent_batch_destroy(descent_batch *batch);
+
+/* Enrols the sequence's next unfinished tokens, at most `most` of them and as many as there is room for, and takes the
+ * memory their whole descent needs. *added may be 0: nothing unfinished, no room, or the next token lies in a page that
+ * another sequence is deepening. DESCENT_LIMIT when the cache has no room left even after idle prefixes went. A sequence
+ * is in one batch at a time. */
+DESCENT_API descent_code descent_batch_add(descent_batch *batch, descent_sequence *sequence, size_t most, size_t *added,
+                                           descent_status *status);
+
+/* Takes the sequence's rows out. Where the model deepens they keep what they have done; elsewhere a token in the middle of
+ * its descent starts again when it is added again. */
+DESCENT_API void descent_batch_remove(descent_batch *batch, descent_sequence *sequence);
+
+/* Rows enrolled now. */
+DESCENT_API size_t descent_batch_rows(const descent_batch *batch);
+
+typedef struct descent_step_report {
+    size_t rows;     /* rows advanced by this step */
+    size_t finished; /* rows that reached their depth and left */
+    size_t diverged; /* sequences that ended because a state was not finite */
+} descent_step_report;
+
+/* Advances every enrolled row that shares the earliest weights by one step, through one product per weight matrix: all
+ * rows of a model whose block is applied T times; of a layered model the rows at the earliest sub-layer, the others
+ * waiting for them. `report` may be NULL. */
+DESCENT_API descent_code descent_batch_step(descent_batch *batch, descent_step_report *report, descent_status *status);
+
+/* Adds and steps until every token of the sequence is finished, other enrolled rows advancing beside it. Returns
+ * DESCENT_DIVERGED where the sequence did. */
+DESCENT_API descent_code descent_batch_finish(descent_batch *batch, descent_sequence *sequence, descent_status *status);
+
+typedef struct descent_reading {
+    const descent_sequence *sequence;
+    size_t position;
+} descent_reading;
+
+/* Next-token logits [count][V] read from the states of finished tokens. A token must stand exactly at its sequence's
+ * depth (BAD_ARGUMENT when it was computed deeper: truncate and append it again). DESCENT_DIVERGED when a logit is not
+ * finite; the message names the token. */
+DESCENT_API descent_code descent_batch_logits(descent_batch *batch, const descent_reading *readings, size_t count,
+                                              float *logits, descent_status *status);
+
+/* ---- Sampling -------------------------------------------------------------------------------------------------- */
+
+typedef struct descent_logit_bias {
+    uint32_t token;
+    float bias; /* added to the logit */
+} descent_logit_bias;
+
+/* How the next token is chosen. descent_sampling_defaults gives OpenAI's defaults: temperature 1, everything else off. */
+typedef struct descent_sampling {
+    float temperature;        /* >= 0; 0: greedy, the lowest id on a tie */
+    int32_t top_k;            /* keep the k largest; <= 0: off */
+    float top_p;              /* (0, 1]: keep the smallest set of largest probabilities that reaches p; 1: off */
+    float min_p;              /* [0, 1]: keep those of at least min_p times the largest; 0: off */
+    float typical_p;          /* (0, 1]: locally typical sampling; 1: off */
+    float repetition_penalty; /* > 0: logits of seen tokens divided (if positive) or multiplied by it; 1: off */
+    float presence_penalty;   /* subtracted once from the logits of generated tokens */
+    float frequency_penalty;  /* subtracted once per occurrence */
+    const descent_logit_bias *bias; /* [n_bias], owned by the caller */
+    size_t n_bias;
+    bool ignore_eos;          /* never sample EOS */
+    uint32_t min_tokens;      /* no EOS before this many generated tokens */
+    int64_t seed;             /* together with prompt and choice, the stream of random numbers */
+    uint32_t prompt, choice;  /* index of the prompt in the request, and of the choice */
+} descent_sampling;
+
+DESCENT_API descent_sampling descent_sampling_defaults(void);
+
+/* Checks every field, naming the first that is wrong and what it may be. */
+DESCENT_API descent_code descent_sampling_check(const descent_sampling *sampling, uint32_t vocab, descent_status *status);
+
+/* Chooses the next token. `logits` [V] is read only. `tokens` [count] is the whole text so far, its first `prompt_count`
+ * the prompt: the repetition penalty looks at all of it, presence and frequency at what was generated. The random number
+ * used is a function of (seed, prompt, choice, count) alone. `tokenizer` (may be NULL) says which ids have no text and
+ * which is EOS. BAD_ARGUMENT when nothing may be sampled, DESCENT_DIVERGED when a logit is not finite. */
+DESCENT_API descent_code descent_sample(const descent_sampling *sampling, const descent_tokenizer *tokenizer, const float *logits,
+                                        uint32_t vocab, const uint32_t *tokens, size_t count, size_t prompt_count,
+                                        uint32_t *token, descent_status *status);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

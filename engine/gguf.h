@@ -46,8 +46,8 @@ typedef enum gguf_type {
 
 typedef struct gguf_type_info {
     uint32_t type;
-    const char *name;     /* "F32", "Q8_0", ... */
-    uint32_t block;       /* numbers in a block; a row is a whole number of blocks */
+    const char *name; /* "F32", "Q8_0", ... */
+    uint32_t block;   /* numbers in a block; a row is a whole number of blocks */
     uint32_t block_bytes;
 } gguf_type_info;
 

@@ -1,0 +1,440 @@
+/* tier.inc.h: the kernels, written once over vectors of LANES floats and compiled once for each instruction set by a
+ * tier_*.c file, which defines TIER (a name), LANES and the conversion from half precision. GCC's and clang's vector types
+ * turn each operation into the tier's own instructions; multiply-adds are fused where the tier has them.
+ *
+ * Order of the sums. project: lane l of a row's accumulator takes columns l, l+LANES, ... in order; the lanes are then
+ * added as a fixed tree. project_back: a column takes rows in order, in groups of GROUP rows whose sums are added in order
+ * (which keeps the rounding error of a long sum down). Neither depends on the blocking below. */
+#include "kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+#define VECTOR_BYTES (LANES * 4)
+typedef float vf __attribute__((vector_size(VECTOR_BYTES)));
+typedef int32_t vi __attribute__((vector_size(VECTOR_BYTES)));
+typedef uint32_t vu __attribute__((vector_size(VECTOR_BYTES)));
+
+/* Blocking, by the number of vector registers (32 or 16): ROWS x MANY accumulators of a project, COLUMNS x MANY of a
+ * project_back, ALONE for a single vector. */
+enum {
+    MANY = LANES == 16 ? 4 : 2,
+    ROWS = LANES == 16 ? 4 : 6,
+    COLUMNS = LANES == 16 ? 4 : 6,
+    ALONE = 8
+};
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE vf load(const float *p)
+{
+    vf v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+INLINE void store(float *p, vf v)
+{
+    memcpy(p, &v, sizeof v);
+}
+
+INLINE vf splat(float f)
+{
+    return (vf){0} + f;
+}
+
+INLINE vf load_bf16(const uint16_t *p)
+{
+    typedef uint16_t vh __attribute__((vector_size(LANES * 2)));
+    vh h;
+    memcpy(&h, p, sizeof h);
+    vu wide = __builtin_convertvector(h, vu) << 16;
+    vf v;
+    memcpy(&v, &wide, sizeof v);
+    return v;
+}
+
+/* LANES numbers of a row from column c on, zeros from column cols on. */
+INLINE vf load_weights(const char *row, number_type type, size_t c, size_t cols)
+{
+    if (__builtin_expect(c + LANES <= cols, 1)) {
+        if (type == NUMBER_F32) return load((const float *)(const void *)row + c);
+        const uint16_t *half = (const uint16_t *)(const void *)row + c;
+        return type == NUMBER_F16 ? (vf)load_f16(half) : load_bf16(half);
+    }
+    size_t bytes = type == NUMBER_F32 ? 4 : 2;
+    char tail[VECTOR_BYTES] __attribute__((aligned(VECTOR_BYTES))) = {0};
+    if (c < cols) memcpy(tail, row + c * bytes, (cols - c) * bytes);
+    if (type == NUMBER_F32) return load((const float *)(const void *)tail);
+    const uint16_t *half = (const uint16_t *)(const void *)tail;
+    return type == NUMBER_F16 ? (vf)load_f16(half) : load_bf16(half);
+}
+
+INLINE vf load_tail(const float *p, size_t c, size_t n)
+{
+    if (__builtin_expect(c + LANES <= n, 1)) return load(p + c);
+    float tail[LANES] = {0};
+    if (c < n) memcpy(tail, p + c, (n - c) * sizeof(float));
+    return load(tail);
+}
+
+typedef float v4 __attribute__((vector_size(16)));
+
+/* The upper half of the lanes added to the lower, down to four. */
+INLINE v4 fold(vf v)
+{
+    v4 part[LANES / 4];
+    memcpy(part, &v, sizeof v);
+    for (int half = LANES / 8; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) part[i] += part[i + half];
+    return part[0];
+}
+
+/* The lanes of one vector added up: (l0 + l2) + (l1 + l3) of the four that fold leaves. */
+INLINE float sum_lanes(vf v)
+{
+    v4 f = fold(v);
+    return (f[0] + f[2]) + (f[1] + f[3]);
+}
+
+/* sum_lanes of two vectors at once, the same additions side by side. */
+INLINE void sum_lanes_2(vf a, vf b, float *sum_a, float *sum_b)
+{
+    v4 fa = fold(a), fb = fold(b);
+    v4 even = __builtin_shufflevector(fa, fb, 0, 4, 2, 6), odd = __builtin_shufflevector(fa, fb, 1, 5, 3, 7);
+    v4 upper_even = __builtin_shufflevector(even, even, 2, 3, 2, 3);
+    v4 upper_odd = __builtin_shufflevector(odd, odd, 2, 3, 2, 3);
+    v4 sum = (even + upper_even) + (odd + upper_odd);
+    *sum_a = sum[0];
+    *sum_b = sum[1];
+}
+
+/* ---- W x ------------------------------------------------------------------------------------------------------- */
+
+/* RB rows of W against MB vectors; both are constants where it is called, so the accumulators stay in registers. */
+INLINE void project_block(const matrix *w, number_type type, const float *x, size_t x_stride, float *y, size_t y_stride,
+                          size_t row, int RB, int MB, bool add)
+{
+    vf sum[ALONE][MANY];
+    for (int r = 0; r < RB; r++)
+        for (int m = 0; m < MB; m++) sum[r][m] = (vf){0};
+    const char *rows[ALONE];
+    for (int r = 0; r < RB; r++) rows[r] = (const char *)w->data + (row + (size_t)r) * w->stride;
+    size_t cols = w->cols, whole = cols - cols % LANES;
+    for (size_t c = 0; c < whole; c += LANES) {
+        vf xv[MANY];
+        for (int m = 0; m < MB; m++) xv[m] = load(x + (size_t)m * x_stride + c);
+        for (int r = 0; r < RB; r++) {
+            vf wv = load_weights(rows[r], type, c, c + LANES);
+            for (int m = 0; m < MB; m++) sum[r][m] += wv * xv[m];
+        }
+    }
+    if (whole < cols) {
+        for (int r = 0; r < RB; r++) {
+            vf wv = load_weights(rows[r], type, whole, cols);
+            for (int m = 0; m < MB; m++) sum[r][m] += wv * load_tail(x + (size_t)m * x_stride, whole, cols);
+        }
+    }
+    for (int m = 0; m < MB; m++) {
+        float *out = y + (size_t)m * y_stride + row, value[ALONE];
+        for (int r = 0; r + 1 < RB; r += 2) sum_lanes_2(sum[r][m], sum[r + 1][m], &value[r], &value[r + 1]);
+        if (RB == 1) value[0] = sum_lanes(sum[0][m]);
+        for (int r = 0; r < RB; r++) out[r] = add ? out[r] + value[r] : value[r];
+    }
+}
+
+/* All rows [first, last) against MB vectors. */
+INLINE void project_rows(const matrix *w, number_type type, const float *x, size_t x_stride, float *y, size_t y_stride,
+                         size_t first, size_t last, int MB, bool add)
+{
+    size_t r = first;
+    if (MB == 1)
+        for (; r + ALONE <= last; r += ALONE) project_block(w, type, x, x_stride, y, y_stride, r, ALONE, 1, add);
+    for (; r + ROWS <= last; r += ROWS) project_block(w, type, x, x_stride, y, y_stride, r, ROWS, MB, add);
+    for (; r < last; r++) project_block(w, type, x, x_stride, y, y_stride, r, 1, MB, add);
+}
+
+INLINE void project_typed(const matrix *w, number_type type, const float *x, size_t x_stride, size_t count, float *y,
+                          size_t y_stride, size_t first, size_t last, bool add)
+{
+    /* A band of W that stays in the first cache level is multiplied with every vector before the next one is read. */
+    size_t band = 16384 / (w->cols * number_bytes(type) + 1) / (2 * ROWS) * (2 * ROWS);
+    if (band < 2 * ROWS) band = 2 * ROWS;
+    for (size_t r = first; r < last; r += band) {
+        size_t end = r + band < last ? r + band : last;
+        size_t m = 0;
+        for (; m + MANY <= count; m += MANY)
+            project_rows(w, type, x + m * x_stride, x_stride, y + m * y_stride, y_stride, r, end, MANY, add);
+        for (; m + 2 <= count; m += 2)
+            project_rows(w, type, x + m * x_stride, x_stride, y + m * y_stride, y_stride, r, end, 2, add);
+        if (m < count) project_rows(w, type, x + m * x_stride, x_stride, y + m * y_stride, y_stride, r, end, 1, add);
+    }
+}
+
+static void project(const matrix *w, const float *x, size_t x_stride, size_t count, float *y, size_t y_stride, size_t first,
+                    size_t last, bool add)
+{
+    if (w->type == NUMBER_F32)
+        project_typed(w, NUMBER_F32, x, x_stride, count, y, y_stride, first, last, add);
+    else if (w->type == NUMBER_F16)
+        project_typed(w, NUMBER_F16, x, x_stride, count, y, y_stride, first, last, add);
+    else
+        project_typed(w, NUMBER_BF16, x, x_stride, count, y, y_stride, first, last, add);
+}
+
+/* ---- W^T u ------------------------------------------------------------------------------------------------------ */
+
+enum { GROUP = 256 };
+
+/* NV vectors of columns from `col` on, MB vectors u, all rows of W. `whole` says that every column lies inside W. */
+INLINE void back_block(const matrix *w, number_type type, const float *u, size_t u_stride, float *y, size_t y_stride,
+                       size_t col, int NV, int MB, bool whole, bool add)
+{
+    vf total[ALONE][MANY];
+    for (size_t group = 0; group < w->rows || group == 0; group += GROUP) {
+        size_t end = group + GROUP < w->rows ? group + GROUP : w->rows;
+        vf sum[ALONE][MANY];
+        for (int v = 0; v < NV; v++)
+            for (int m = 0; m < MB; m++) sum[v][m] = (vf){0};
+        const char *row = (const char *)w->data + group * w->stride;
+        for (size_t r = group; r < end; r++, row += w->stride) {
+            vf uv[MANY];
+            for (int m = 0; m < MB; m++) uv[m] = splat(u[(size_t)m * u_stride + r]);
+            for (int v = 0; v < NV; v++) {
+                size_t c = col + (size_t)v * LANES;
+                vf wv = load_weights(row, type, c, whole ? c + LANES : w->cols);
+                for (int m = 0; m < MB; m++) sum[v][m] += wv * uv[m];
+            }
+        }
+        for (int v = 0; v < NV; v++)
+            for (int m = 0; m < MB; m++) total[v][m] = group == 0 ? sum[v][m] : total[v][m] + sum[v][m];
+    }
+    for (int m = 0; m < MB; m++)
+        for (int v = 0; v < NV; v++) {
+            size_t c = col + (size_t)v * LANES;
+            float *out = y + (size_t)m * y_stride + c;
+            if (whole) {
+                store(out, add ? load(out) + total[v][m] : total[v][m]);
+                continue;
+            }
+            float lane[LANES];
+            memcpy(lane, &total[v][m], sizeof lane);
+            for (size_t l = 0; l < LANES && c + l < w->cols; l++) out[l] = add ? out[l] + lane[l] : lane[l];
+        }
+}
+
+INLINE void back_columns(const matrix *w, number_type type, const float *u, size_t u_stride, float *y, size_t y_stride,
+                         size_t first, size_t last, int MB, bool add)
+{
+    size_t c = first;
+    if (MB == 1)
+        for (; c + ALONE * LANES <= last; c += ALONE * LANES)
+            back_block(w, type, u, u_stride, y, y_stride, c, ALONE, 1, true, add);
+    for (; c + COLUMNS * LANES <= last; c += COLUMNS * LANES)
+        back_block(w, type, u, u_stride, y, y_stride, c, COLUMNS, MB, true, add);
+    for (; c + LANES <= last; c += LANES) back_block(w, type, u, u_stride, y, y_stride, c, 1, MB, true, add);
+    if (c < last) back_block(w, type, u, u_stride, y, y_stride, c, 1, MB, false, add);
+}
+
+INLINE void back_typed(const matrix *w, number_type type, const float *u, size_t u_stride, size_t count, float *y,
+                       size_t y_stride, size_t first, size_t last, bool add)
+{
+    /* A band of columns at a time, so that what the first vectors read is still near when the next ones come. */
+    enum { BAND = COLUMNS * LANES };
+    size_t band = count > MANY ? BAND : last - first + BAND;
+    for (size_t c = first; c < last; c += band) {
+        size_t end = c + band < last ? c + band : last;
+        size_t m = 0;
+        for (; m + MANY <= count; m += MANY)
+            back_columns(w, type, u + m * u_stride, u_stride, y + m * y_stride, y_stride, c, end, MANY, add);
+        for (; m + 2 <= count; m += 2)
+            back_columns(w, type, u + m * u_stride, u_stride, y + m * y_stride, y_stride, c, end, 2, add);
+        if (m < count) back_columns(w, type, u + m * u_stride, u_stride, y + m * y_stride, y_stride, c, end, 1, add);
+    }
+}
+
+static void project_back(const matrix *w, const float *u, size_t u_stride, size_t count, float *y, size_t y_stride,
+                         size_t first, size_t last, bool add)
+{
+    if (w->type == NUMBER_F32)
+        back_typed(w, NUMBER_F32, u, u_stride, count, y, y_stride, first, last, add);
+    else if (w->type == NUMBER_F16)
+        back_typed(w, NUMBER_F16, u, u_stride, count, y, y_stride, first, last, add);
+    else
+        back_typed(w, NUMBER_BF16, u, u_stride, count, y, y_stride, first, last, add);
+}
+
+/* ---- One vector at a time ---------------------------------------------------------------------------------------- */
+
+enum { PARTS = 8 }; /* partial sums of a norm, in double: a state may be as large as a float can be */
+
+static void layer_norm(const float *x, size_t n, const float *weight, const float *bias, float eps, float *g)
+{
+    double part[PARTS] = {0};
+    for (size_t i = 0; i < n; i++) part[i % PARTS] += (double)x[i];
+    double sum = 0;
+    for (int p = 0; p < PARTS; p++) sum += part[p];
+    double mean = sum / (double)n;
+    memset(part, 0, sizeof part);
+    for (size_t i = 0; i < n; i++) part[i % PARTS] += ((double)x[i] - mean) * ((double)x[i] - mean);
+    double squares = 0;
+    for (int p = 0; p < PARTS; p++) squares += part[p];
+    double scale = 1.0 / sqrt(squares / (double)n + (double)eps);
+    for (size_t i = 0; i < n; i++) g[i] = (float)(((double)x[i] - mean) * scale) * weight[i] + bias[i];
+}
+
+static void rms_norm(const float *x, size_t n, const float *weight, float eps, float *g)
+{
+    double part[PARTS] = {0};
+    for (size_t i = 0; i < n; i++) part[i % PARTS] += (double)x[i] * (double)x[i];
+    double squares = 0;
+    for (int p = 0; p < PARTS; p++) squares += part[p];
+    double scale = 1.0 / sqrt(squares / (double)n + (double)eps);
+    for (size_t i = 0; i < n; i++) g[i] = (float)((double)x[i] * scale) * weight[i];
+}
+
+INLINE vf where(vi mask, vf yes, vf no)
+{
+    vi a, b;
+    memcpy(&a, &yes, sizeof a);
+    memcpy(&b, &no, sizeof b);
+    vi bits = (a & mask) | (b & ~mask);
+    vf out;
+    memcpy(&out, &bits, sizeof out);
+    return out;
+}
+
+/* exp(v) for v <= 88, 0 below -87.3, where the result would leave the normal numbers; NaN stays NaN. */
+INLINE vf vexp(vf v)
+{
+    vf x = where(v < -87.3f, splat(-87.3f), v);
+    const vf magic = splat(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer, kept in the low bits */
+    vf shifted = x * 1.44269504088896341f + magic;
+    vi n;
+    memcpy(&n, &shifted, sizeof n);
+    vf whole = shifted - magic;
+    vf r = x - whole * 0.693145751953125f; /* ln 2 in two parts, the first exact in few bits */
+    r = r - whole * 1.42860682030941723e-6f;
+    vf p = splat(1.9875691500e-4f);
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    vi exponent = ((n - 0x4b400000) + 127) << 23;
+    vf scale;
+    memcpy(&scale, &exponent, sizeof scale);
+    return where(v < -87.3f, splat(0.0f), p * scale);
+}
+
+/* Cdf N(z) and density n(z) of the normal distribution: N(-|z|) = n(z) * t * (polynomial of t), t = 1 / (1 + 0.35 |z|), a
+ * least-maximum fit of Mills' ratio on [0, 13.5] with relative error 3.2e-8. */
+INLINE void normal(vf z, vf *cdf, vf *density)
+{
+    vf a = where(z < 0.0f, -z, z);
+    a = where(a > 13.5f, splat(13.5f), a);
+    vf t = 1.0f / (1.0f + 0.35f * a);
+    vf e = vexp(-0.5f * a * a) * 0.398942280401432678f;
+    vf p = splat(-0.07300842662365417f);
+    p = p * t + 0.360637591636431f;
+    p = p * t - 0.6404617570971246f;
+    p = p * t + 0.3983841406845492f;
+    p = p * t - 0.057499801637911824f;
+    p = p * t + 0.26428314331096925f;
+    p = p * t + 0.30042504784113355f;
+    p = p * t + 0.3505747876763207f;
+    p = p * t + 0.34997937171623894f;
+    vf tail = e * t * p;
+    *density = e;
+    *cdf = where(z < 0.0f, tail, 1.0f - tail);
+}
+
+static void gelu(const float *z, size_t n, float *value, float *slope)
+{
+    for (size_t i = 0; i < n; i += LANES) {
+        vf v = load_tail(z, i, n), cdf, density;
+        normal(v, &cdf, &density);
+        vf y = v * cdf, d = cdf + v * density;
+        if (i + LANES <= n) {
+            store(value + i, y);
+            store(slope + i, d);
+        } else {
+            memcpy(value + i, &y, (n - i) * sizeof(float));
+            memcpy(slope + i, &d, (n - i) * sizeof(float));
+        }
+    }
+}
+
+static void silu(const float *z, size_t n, float *value)
+{
+    for (size_t i = 0; i < n; i += LANES) {
+        vf v = load_tail(z, i, n);
+        vf a = where(v < 0.0f, v, -v); /* -|v|: the exponential stays at most 1 */
+        vf e = vexp(a);
+        vf y = v * where(v < 0.0f, e, splat(1.0f)) / (1.0f + e);
+        if (i + LANES <= n)
+            store(value + i, y);
+        else
+            memcpy(value + i, &y, (n - i) * sizeof(float));
+    }
+}
+
+INLINE float max_of(const float *a, size_t n)
+{
+    float lane[LANES];
+    for (int l = 0; l < LANES; l++) lane[l] = -INFINITY;
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int l = 0; l < LANES; l++) lane[l] = a[i + (size_t)l] > lane[l] ? a[i + (size_t)l] : lane[l];
+    for (; i < n; i++) lane[0] = a[i] > lane[0] ? a[i] : lane[0];
+    for (int l = 1; l < LANES; l++) lane[0] = lane[l] > lane[0] ? lane[l] : lane[0];
+    return lane[0];
+}
+
+static float softmax(float *a, size_t n)
+{
+    if (n == 0) return 0;
+    float max = max_of(a, n);
+    vf sum = {0};
+    for (size_t i = 0; i < n; i += LANES) {
+        if (i + LANES <= n) {
+            vf e = vexp(load(a + i) - max);
+            store(a + i, e);
+            sum += e;
+            continue;
+        }
+        float tail[LANES];
+        for (size_t l = 0; l < LANES; l++) tail[l] = i + l < n ? a[i + l] - max : -INFINITY;
+        vf e = vexp(load(tail));
+        memcpy(a + i, &e, (n - i) * sizeof(float));
+        sum += e;
+    }
+    float total = sum_lanes(sum), inverse = 1.0f / total;
+    for (size_t i = 0; i < n; i++) a[i] *= inverse;
+    return max + logf(total);
+}
+
+static void from_f16(const uint16_t *h, size_t n, float *x)
+{
+    for (size_t i = 0; i < n; i += LANES) {
+        vf v = load_weights((const char *)h, NUMBER_F16, i, n);
+        if (i + LANES <= n)
+            store(x + i, v);
+        else
+            memcpy(x + i, &v, (n - i) * sizeof(float));
+    }
+}
+
+const kernels TIER_TABLE = {
+    .name = TIER,
+    .project = project,
+    .project_back = project_back,
+    .layer_norm = layer_norm,
+    .rms_norm = rms_norm,
+    .gelu = gelu,
+    .silu = silu,
+    .softmax = softmax,
+    .to_f16 = to_f16,
+    .from_f16 = from_f16,
+};

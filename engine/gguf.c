@@ -44,12 +44,24 @@ enum {
 typedef struct cursor {
     const unsigned char *data;
     uint64_t at, end; /* end: of what may be read as header */
-    bool capped;      /* end is the header limit, not the end of the file */
+    uint64_t bytes;   /* of the whole file */
     const char *item; /* "metadata entry" or "tensor"; NULL before the first */
     uint64_t index, item_at;
     gguf_string name; /* empty until the item's name was read and found good */
     descent_status *status;
 } cursor;
+
+/* How many bytes of a name go into a message: whole characters. */
+static int shown_bytes(gguf_string name)
+{
+    size_t shown = 0;
+    while (shown < name.bytes) {
+        size_t length = gguf_utf8_length((const unsigned char *)name.text + shown, name.bytes - shown);
+        if (shown + length > SHOWN_NAME_BYTES) break;
+        shown += length;
+    }
+    return (int)shown;
+}
 
 __attribute__((format(printf, 3, 4))) static descent_code fail(const cursor *from, descent_code code, const char *format, ...)
 {
@@ -59,19 +71,13 @@ __attribute__((format(printf, 3, 4))) static descent_code fail(const cursor *fro
     (void)vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
     if (!from->item) return descent_fail(from->status, code, "not a usable GGUF file: %s", what);
-    size_t shown = 0;
-    while (shown < from->name.bytes) {
-        const unsigned char *next = (const unsigned char *)from->name.text + shown;
-        size_t length = gguf_utf8_length(next, from->name.bytes - shown);
-        if (shown + length > SHOWN_NAME_BYTES) break;
-        shown += length;
-    }
-    const char *more = shown < from->name.bytes ? "..." : "";
-    if (!shown)
+    if (!from->name.bytes)
         return descent_fail(from->status, code, "%s %llu at byte %llu: %s", from->item, (unsigned long long)from->index,
                             (unsigned long long)from->item_at, what);
+    int shown = shown_bytes(from->name);
+    const char *more = (size_t)shown < from->name.bytes ? "..." : "";
     return descent_fail(from->status, code, "%s %llu '%.*s%s' at byte %llu: %s", from->item, (unsigned long long)from->index,
-                        (int)shown, from->name.text, more, (unsigned long long)from->item_at, what);
+                        shown, from->name.text, more, (unsigned long long)from->item_at, what);
 }
 
 static void begin_item(cursor *from, const char *item, uint64_t index)
@@ -85,16 +91,15 @@ static void begin_item(cursor *from, const char *item, uint64_t index)
 /* Steps over `count` units of `unit` bytes and points *to at the first. */
 static descent_code take(cursor *from, uint64_t count, uint64_t unit, const char *what, const unsigned char **to)
 {
-    uint64_t left = from->end - from->at;
-    if (count > left / unit) {
-        if (from->capped)
-            return fail(from, DESCENT_UNSUPPORTED,
-                        "%s (%llu x %llu bytes at byte %llu) ends past the first GiB, where every header must end", what,
-                        (unsigned long long)count, (unsigned long long)unit, (unsigned long long)from->at);
+    uint64_t left = from->bytes - from->at;
+    if (count > left / unit)
         return fail(
             from, DESCENT_BAD_FILE, "%s needs %llu x %llu bytes at byte %llu, but the file ends %llu bytes later (cut short?)",
             what, (unsigned long long)count, (unsigned long long)unit, (unsigned long long)from->at, (unsigned long long)left);
-    }
+    if (count > (from->end - from->at) / unit)
+        return fail(from, DESCENT_UNSUPPORTED,
+                    "%s (%llu x %llu bytes at byte %llu) ends past the first GiB, where every header must end", what,
+                    (unsigned long long)count, (unsigned long long)unit, (unsigned long long)from->at);
     *to = from->data + from->at;
     from->at += count * unit;
     return DESCENT_OK;
@@ -381,10 +386,12 @@ static descent_code fill_metadata(gguf_file *file, cursor *from, char **arena)
         }
     }
     qsort(file->entries_by_key, file->n_entries, sizeof *file->entries_by_key, compare_keys);
-    for (size_t i = 1; i < file->n_entries; i++)
-        if (strcmp(file->entries_by_key[i - 1]->key, file->entries_by_key[i]->key) == 0)
-            return descent_fail(from->status, DESCENT_BAD_FILE, "metadata key '%.96s' stands in the file twice",
-                                file->entries_by_key[i]->key);
+    for (size_t i = 1; i < file->n_entries; i++) {
+        const char *key = file->entries_by_key[i]->key;
+        if (strcmp(file->entries_by_key[i - 1]->key, key) == 0)
+            return descent_fail(from->status, DESCENT_BAD_FILE, "metadata key '%.*s' stands in the file twice",
+                                shown_bytes((gguf_string){key, strlen(key)}), key);
+    }
     return DESCENT_OK;
 }
 
@@ -448,8 +455,8 @@ static descent_code fill_tensors(gguf_file *file, cursor *from, uint64_t header_
 
 static descent_code read_file(gguf_file *file, descent_status *status)
 {
-    cursor from = {.data = file->data, .status = status, .end = file->bytes};
-    from.capped = from.end > MAX_HEADER_BYTES;
+    cursor from = {.data = file->data, .bytes = file->bytes, .status = status};
+    from.end = file->bytes < MAX_HEADER_BYTES ? file->bytes : MAX_HEADER_BYTES;
     if (from.capped) from.end = MAX_HEADER_BYTES;
     measure sizes = {0};
     descent_code code = measure_header(&from, &sizes);

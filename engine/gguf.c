@@ -457,7 +457,6 @@ static descent_code read_file(gguf_file *file, descent_status *status)
 {
     cursor from = {.data = file->data, .bytes = file->bytes, .status = status};
     from.end = file->bytes < MAX_HEADER_BYTES ? file->bytes : MAX_HEADER_BYTES;
-    if (from.capped) from.end = MAX_HEADER_BYTES;
     measure sizes = {0};
     descent_code code = measure_header(&from, &sizes);
     if (code) return code;

@@ -1,0 +1,130 @@
+"""The command line of tools/convert.py: arguments in, one line out. Exit status 1 when the checkpoint cannot be converted,
+2 when the command is not one."""
+
+import argparse
+import os
+import re
+import signal
+import sys
+
+from . import gguf_out, nrgpt, source
+from .errors import ConvertError
+from .model import MAX_STEPS
+
+_SHOW_PROGRESS_FROM = 64 << 20
+_GPT2 = (50257, 50304)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        print(f"convert.py: {message} (--help lists the options)", file=sys.stderr)
+        sys.exit(2)
+
+
+class Options:
+    """What the command line says beside the files. `steps` is a list of one or two numbers."""
+
+    def __init__(self, steps=None, mask=None, variant=None):
+        self.steps, self.mask, self.variant = steps, mask, variant
+
+    def both_steps(self, path, stated):
+        """T of a model with one recursion depth."""
+        if self.steps and len(self.steps) > 1:
+            raise ConvertError(f"{path}: this model has one depth; say --steps {self.steps[0]}")
+        steps = self.steps[0] if self.steps else stated
+        if steps is None:
+            raise ConvertError(f"{path}: the checkpoint does not say its trained depth; say --steps N")
+        return steps
+
+    def steps_of_each(self, path, attention, mlp):
+        """T of attention and of the MLP."""
+        if self.steps:
+            return self.steps[0], self.steps[-1]
+        if attention is None or mlp is None:
+            raise ConvertError(f"{path}: the checkpoint does not say its trained depths; say --steps N or --steps NxM")
+        return attention, mlp
+
+
+def _steps(text):
+    if not re.fullmatch("[0-9]{1,5}(x[0-9]{1,5})?", text) or not all(1 <= int(n) <= MAX_STEPS for n in text.split("x")):
+        raise argparse.ArgumentTypeError(f"a depth from 1 to {MAX_STEPS}, or two as in 2x2, expected")
+    return [int(n) for n in text.split("x")]
+
+
+def _arguments(argv):
+    parser = _Parser(prog="convert.py", description="Converts a checkpoint of an energy-based language model to GGUF.")
+    parser.add_argument("input", metavar="IN", help="a .pt file, or a directory with one checkpoint in it")
+    parser.add_argument("output", metavar="OUT", help="the GGUF file to write")
+    parser.add_argument("--type", default="f32", choices=list(gguf_out.TYPES), help="of the matrices (f32)")
+    parser.add_argument("--steps", type=_steps, metavar="N", help="trained recursion depth, where the checkpoint does not "
+                        "say or says another; NxM: of attention and MLP")
+    parser.add_argument("--vocab", metavar="FILE", help="the tokenizer: tokens one a line, or a file of another kind")
+    parser.add_argument("--mask", choices=nrgpt.MASKS, help="where the checkpoint does not say")
+    parser.add_argument("--variant", choices=nrgpt.VARIANTS, help="where the checkpoint does not say")
+    parser.add_argument("--name", help="general.name of the model (OUT without .gguf)")
+    return parser.parse_args(argv)
+
+
+def _progress(total):
+    """A line that counts up on a terminal when there is something to wait for; elsewhere nothing."""
+    if total < _SHOW_PROGRESS_FROM or not sys.stderr.isatty():
+        return lambda n: None
+    done = 0
+
+    def more(n):
+        nonlocal done
+        done += n
+        end = "\n" if done >= total else ""
+        print(f"\r{100 * done // total:3d}% of {total / 1e6:.0f} MB", end=end, file=sys.stderr, flush=True)
+
+    return more
+
+
+def _note(text):
+    print(f"convert.py: {text}", file=sys.stderr)
+
+
+def convert(arguments):
+    """Converts as the parsed arguments say; returns the summary line."""
+    path = source.checkpoint(arguments.input)
+    options = Options(arguments.steps, arguments.mask, arguments.variant)
+    with source.open_plain(path) as file:
+        if os.path.exists(arguments.output) and os.path.samestat(os.fstat(file.fileno()), os.stat(arguments.output)):
+            raise ConvertError(f"{arguments.output}: is the checkpoint itself")
+        model = source.read_model(path, file, options)
+        tokenizer = source.tokenizer(path, arguments.vocab, model.vocab)
+        name = arguments.name or os.path.splitext(os.path.basename(arguments.output))[0]
+        name = name.encode("utf-8", "replace").decode("utf-8")
+        total = gguf_out.total_bytes(model, arguments.type)
+        size = gguf_out.write(model, tokenizer, arguments.output, arguments.type, name, path, _progress(total))
+    if tokenizer is None:
+        guess = f"; {model.vocab} ids suggest GPT-2 BPE, which cannot be read" if model.vocab in _GPT2 else ""
+        _note(f"{path}: no tokenizer beside it{guess}: the model takes and gives token ids only")
+    elif len(tokenizer.tokens) < model.vocab:
+        _note(f"{path}: {len(tokenizer.tokens)} tokens for {model.vocab} ids: the others have no text")
+    words = "none" if tokenizer is None else f"{tokenizer.kind}, {len(tokenizer.tokens)} tokens"
+    return (f"{arguments.output}: {model.architecture} ({model.variant}), {model.parameters} parameters in "
+            f"{len(model.weights)} tensors, {arguments.type}, {size} bytes, tokenizer: {words}")
+
+
+def _stop(number, frame):
+    raise SystemExit(128 + number)
+
+
+def main(argv):
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")
+    signal.signal(signal.SIGTERM, _stop)  # so that the unfinished file is removed
+    try:
+        print(convert(_arguments(argv)))
+    except ConvertError as e:
+        _note(e)
+    except OSError as e:
+        _note(f"{e.filename}: {e.strerror}" if e.filename else e.strerror or str(e))
+    except MemoryError:
+        _note("not enough memory")
+    except KeyboardInterrupt:
+        return 130
+    else:
+        return 0
+    return 1

@@ -1,0 +1,162 @@
+/* reference.c: the arithmetic and the bookkeeping both references share. */
+#include "reference.h"
+
+#include "reference_cem.h"
+#include "reference_nrgpt.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static double *of_nan(size_t count)
+{
+    double *values = test_alloc(count, sizeof *values);
+    for (size_t i = 0; i < count; i++) values[i] = NAN;
+    return values;
+}
+
+size_t reference_kinds(const test_model *model)
+{
+    return model->cem ? 2 : 1;
+}
+
+reference_run reference_run_create(const test_model *model, const reference_request *request)
+{
+    size_t count = request->count, kinds = reference_kinds(model);
+    reference_run run = {.count = count, .width = model->width, .vocab = model->vocab, .kinds = kinds};
+    run.programs = (model->cem ? model->layers : 1) * kinds;
+    run.steps = test_alloc(run.programs, sizeof *run.steps);
+    run.at = test_alloc(run.programs, sizeof(reference_step *));
+    for (size_t p = 0; p < run.programs; p++) {
+        run.steps[p] = request->depth.steps[p % kinds];
+        run.at[p] = test_alloc(run.steps[p] + 1, sizeof(reference_step));
+        for (size_t t = 0; t <= run.steps[p]; t++) {
+            reference_step *step = &run.at[p][t];
+            step->x = of_nan(count * model->width);
+            step->g = of_nan(count * model->width);
+            for (size_t e = 0; e < DESCENT_MAX_TERMS; e++) step->energy[e] = of_nan(count);
+            step->own_change = of_nan(count);
+            step->history_change = of_nan(count);
+            step->update_norm = of_nan(count);
+            step->relative_change = of_nan(count);
+        }
+    }
+    run.states = of_nan(count * model->width);
+    run.logits = of_nan(count * model->vocab);
+    return run;
+}
+
+void reference_free(reference_run *run)
+{
+    for (size_t p = 0; p < run->programs; p++) {
+        for (size_t t = 0; t <= run->steps[p]; t++) {
+            reference_step *step = &run->at[p][t];
+            free(step->x);
+            free(step->g);
+            for (size_t e = 0; e < DESCENT_MAX_TERMS; e++) free(step->energy[e]);
+            free(step->own_change);
+            free(step->history_change);
+            free(step->update_norm);
+            free(step->relative_change);
+        }
+        free(run->at[p]);
+    }
+    free(run->at);
+    free(run->steps);
+    free(run->states);
+    free(run->logits);
+    memset(run, 0, sizeof *run);
+}
+
+const reference_step *reference_at(const reference_run *run, descent_site site)
+{
+    return &run->at[site.layer * run->kinds + site.kind][site.step];
+}
+
+double reference_energy(const reference_step *step, size_t position)
+{
+    double sum = step->energy[0][position];
+    return isnan(step->energy[1][position]) ? sum : sum + step->energy[1][position];
+}
+
+reference_run reference_compute(const test_model *model, const reference_request *request)
+{
+    return model->cem ? reference_cem(model, request) : reference_nrgpt(model, request);
+}
+
+double reference_frozen_energy(const test_model *model, descent_site site, const double *keys,
+                               double (*round_page)(double), const double *g)
+{
+    if (!round_page) round_page = round_to_f32;
+    return model->cem ? reference_cem_energy(model, site, keys, round_page, g)
+                      : reference_nrgpt_energy(model, site, keys, round_page, g);
+}
+
+/* ---- Arithmetic -------------------------------------------------------------------------------------------------- */
+
+void reference_product(const double *w, size_t rows, size_t columns, const double *x, double *y)
+{
+    for (size_t r = 0; r < rows; r++) y[r] = reference_dot(w + r * columns, x, columns);
+}
+
+void reference_transposed(const double *w, size_t rows, size_t columns, const double *u, double *y)
+{
+    for (size_t c = 0; c < columns; c++) y[c] = 0.0;
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < columns; c++) y[c] += w[r * columns + c] * u[r];
+}
+
+double reference_dot(const double *a, const double *b, size_t n)
+{
+    double sum = 0.0;
+    for (size_t i = 0; i < n; i++) sum += a[i] * b[i];
+    return sum;
+}
+
+double reference_distance(const double *a, const double *b, size_t n)
+{
+    double sum = 0.0;
+    for (size_t i = 0; i < n; i++) sum += (a[i] - b[i]) * (a[i] - b[i]);
+    return sqrt(sum);
+}
+
+double reference_softmax(const double *a, size_t n, double *p)
+{
+    double largest = a[0], sum = 0.0;
+    for (size_t i = 1; i < n; i++) largest = fmax(largest, a[i]);
+    for (size_t i = 0; i < n; i++) sum += p[i] = exp(a[i] - largest);
+    for (size_t i = 0; i < n; i++) p[i] /= sum;
+    return largest + log(sum);
+}
+
+void reference_norm(const double *x, size_t n, double epsilon, const double *weight, const double *bias, bool rms, double *g)
+{
+    double mean = 0.0, square = 0.0;
+    for (size_t i = 0; i < n && !rms; i++) mean += x[i] / (double)n;
+    for (size_t i = 0; i < n; i++) square += (x[i] - mean) * (x[i] - mean) / (double)n;
+    double scale = 1.0 / sqrt(square + epsilon);
+    for (size_t i = 0; i < n; i++) g[i] = (x[i] - mean) * scale * weight[i] + (bias ? bias[i] : 0.0);
+}
+
+double reference_gelu(double z)
+{
+    return 0.5 * z * (1.0 + erf(z * sqrt(0.5)));
+}
+
+double reference_gelu_slope(double z)
+{
+    return 0.5 * (1.0 + erf(z * sqrt(0.5))) + z * exp(-0.5 * z * z) / sqrt(2.0 * 3.141592653589793);
+}
+
+void reference_apply(const reference_request *request, descent_site site, bool of_g, double *values, size_t width)
+{
+    for (size_t i = 0; i < request->n_changes; i++) {
+        const reference_change *change = &request->changes[i];
+        bool changes_g = change->how == DESCENT_SET_G || change->how == DESCENT_ADD_G;
+        bool adds = change->how == DESCENT_ADD_X || change->how == DESCENT_ADD_G;
+        if (change->site.layer != site.layer || change->site.kind != site.kind || change->site.step != site.step ||
+            change->site.position != site.position || changes_g != of_g)
+            continue;
+        for (size_t c = 0; c < width; c++) values[c] = (adds ? values[c] : 0.0) + change->values[c];
+    }
+}

@@ -1,0 +1,82 @@
+/* reference.h: what both float64 references share: the request, the run they fill, and a choice between them by family.
+ *
+ * The references are the mathematics written down once more, slowly: whole sequence, no cache, no batch, every sum a
+ * plain loop in double. They are checked against numbers of a third implementation in tests/golden/test_references.c.
+ * The one thing they know of the engine is that history is rounded once, to the type of a page.
+ *
+ * Shapes: L tokens, C width, V vocab. A *program* is one sub-layer of one layer: layer * kinds + kind. */
+#ifndef TEST_REFERENCE_H
+#define TEST_REFERENCE_H
+
+#include "descent.h"
+#include "test_model.h"
+
+/* A replaced or added x or g at one site, as descent_sequence_intervene. */
+typedef struct reference_change {
+    descent_site site;
+    descent_intervention how;
+    const double *values; /* [C] */
+} reference_change;
+
+typedef struct reference_request {
+    const uint32_t *tokens;
+    size_t count;
+    descent_depth depth;
+    double (*round_page)(double); /* of history; NULL: round_to_f32 */
+    const reference_change *changes;
+    size_t n_changes;
+} reference_request;
+
+/* One step of a program for every token. Entry [t] of T + 1 is the reading at x(t); the last one has no update after it.
+ * What does not exist is NaN. */
+typedef struct reference_step {
+    double *x, *g;                    /* [L][C] */
+    double *energy[DESCENT_MAX_TERMS]; /* [L] */
+    double *own_change;               /* [L] E(g(t+1); keys of t) - E(g(t); keys of t) */
+    double *history_change;           /* [L] E(g(t); keys of t) - E(g(t); keys of t-1) */
+    double *update_norm;              /* [L] */
+    double *relative_change;          /* [L] */
+} reference_step;
+
+typedef struct reference_run {
+    size_t count, width, vocab, programs, kinds;
+    size_t *steps;          /* [programs] T of each */
+    reference_step **at;    /* [programs][T + 1] */
+    double *states;         /* [L][C], what the final norm reads */
+    double *logits;         /* [L][V] */
+} reference_run;
+
+reference_run reference_compute(const test_model *model, const reference_request *request);
+void reference_free(reference_run *run);
+/* The step of a site; its position is not looked at. */
+const reference_step *reference_at(const reference_run *run, descent_site site);
+/* Sum of an observation's energy terms at a position. */
+double reference_energy(const reference_step *step, size_t position);
+
+/* The energy of g (C numbers) of the token at `position` in a sub-layer, every key held: `keys` [position + 1][C] is the
+ * norm of each token's x where the sub-layer takes its history from: the same step (NRGPT), the sub-layer's input (CEM). */
+double reference_frozen_energy(const test_model *model, descent_site site, const double *keys,
+                               double (*round_page)(double), const double *g);
+
+/* ---- For the two families ---------------------------------------------------------------------------------------- */
+
+size_t reference_kinds(const test_model *model);
+reference_run reference_run_create(const test_model *model, const reference_request *request);
+
+/* y = W x, W of rows x columns. */
+void reference_product(const double *w, size_t rows, size_t columns, const double *x, double *y);
+/* y = W^T u. */
+void reference_transposed(const double *w, size_t rows, size_t columns, const double *u, double *y);
+double reference_dot(const double *a, const double *b, size_t n);
+double reference_distance(const double *a, const double *b, size_t n); /* |a - b| */
+/* log sum exp of n > 0 numbers, and the softmax into p. */
+double reference_softmax(const double *a, size_t n, double *p);
+/* g = norm(x); rms: RMSNorm, otherwise LayerNorm. bias NULL: none. */
+void reference_norm(const double *x, size_t n, double epsilon, const double *weight, const double *bias, bool rms, double *g);
+double reference_gelu(double z);
+double reference_gelu_slope(double z);
+
+/* Applies the request's changes of x (or of g) at a site to C numbers. */
+void reference_apply(const reference_request *request, descent_site site, bool of_g, double *values, size_t width);
+
+#endif

@@ -1,0 +1,142 @@
+/* test_model.c: holding tensors by name, and rounding them to the types of a file. */
+#include "test_model.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void *test_alloc(size_t count, size_t size)
+{
+    void *memory = calloc(count ? count : 1, size ? size : 1);
+    if (!memory) {
+        fprintf(stderr, "the test needs %zu times %zu bytes and there are none\n", count, size);
+        exit(1);
+    }
+    return memory;
+}
+
+test_tensor *test_model_add(test_model *model, size_t rows, size_t columns, bool matrix, const char *format, ...)
+{
+    test_tensor *grown = test_alloc(model->n_tensors + 1, sizeof *grown);
+    if (model->n_tensors) memcpy(grown, model->tensors, model->n_tensors * sizeof *grown);
+    free(model->tensors);
+    model->tensors = grown;
+    test_tensor *tensor = &grown[model->n_tensors++];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(tensor->name, sizeof tensor->name, format, arguments);
+    va_end(arguments);
+    tensor->n_dims = rows ? 2 : 1;
+    tensor->rows = rows ? rows : 1;
+    tensor->columns = columns;
+    tensor->matrix = matrix;
+    tensor->values = test_alloc(tensor->rows * columns, sizeof(double));
+    return tensor;
+}
+
+double *test_model_find(const test_model *model, const char *format, ...)
+{
+    char name[64];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(name, sizeof name, format, arguments);
+    va_end(arguments);
+    for (size_t i = 0; i < model->n_tensors; i++)
+        if (!strcmp(model->tensors[i].name, name)) return model->tensors[i].values;
+    return NULL;
+}
+
+test_model test_model_copy(const test_model *model)
+{
+    test_model copy = *model;
+    copy.tensors = test_alloc(model->n_tensors, sizeof *copy.tensors);
+    for (size_t i = 0; i < model->n_tensors; i++) {
+        copy.tensors[i] = model->tensors[i];
+        size_t numbers = model->tensors[i].rows * model->tensors[i].columns;
+        copy.tensors[i].values = test_alloc(numbers, sizeof(double));
+        memcpy(copy.tensors[i].values, model->tensors[i].values, numbers * sizeof(double));
+    }
+    return copy;
+}
+
+void test_model_free(test_model *model)
+{
+    for (size_t i = 0; i < model->n_tensors; i++) free(model->tensors[i].values);
+    free(model->tensors);
+    model->tensors = NULL;
+    model->n_tensors = 0;
+}
+
+const char *test_model_words(const test_model *model)
+{
+    static char words[320];
+    static const char *const types[] = {"F32", "F16", "BF16", "Q8_0"};
+    int n = snprintf(words, sizeof words, "%s %s C=%zu V=%zu context=%zu heads=%zu hidden=%zu layers=%zu T=%u,%u",
+                     model->cem ? "cem" : "nrgpt", types[model->weight], model->width, model->vocab, model->context,
+                     model->heads, model->hidden, model->layers, model->steps[0], model->steps[1]);
+    if (n < 0 || (size_t)n >= sizeof words) return words;
+    if (model->cem)
+        (void)snprintf(words + n, sizeof words - (size_t)n, " diagonal=%s rank=%d %s%s eta=%zu rope=%g", model->diagonal,
+                       model->rank, model->activation, model->tied ? " tied" : "", model->eta_entries, model->rope_base);
+    else
+        (void)snprintf(words + n, sizeof words - (size_t)n, " %s %s %s rate=%s%s beta=%g", model->feed_forward,
+                       model->strict ? "strict" : "causal", model->rms ? "rmsnorm" : "layernorm", model->rate,
+                       model->alpha ? " alpha" : "", model->beta);
+    return words;
+}
+
+/* Nearest number of `bits` significant bits whose last place is not below 2^lowest; ties to even. */
+static double round_to_bits(double value, int bits, int lowest)
+{
+    int exponent;
+    if (value == 0.0 || !isfinite(value)) return value;
+    (void)frexp(value, &exponent);
+    int place = exponent - bits < lowest ? lowest : exponent - bits;
+    return ldexp(nearbyint(ldexp(value, -place)), place);
+}
+
+double round_to_f16(double value)
+{
+    double rounded = round_to_bits(value, 11, -24);
+    return fabs(rounded) > 65504.0 ? copysign(INFINITY, value) : rounded;
+}
+
+double round_to_f32(double value)
+{
+    return (double)(float)value;
+}
+
+static double round_to_bf16(double value)
+{
+    return round_to_bits(round_to_f32(value), 8, -133);
+}
+
+/* Q8_0: 32 whole numbers of -127..127 times one f16 scale. */
+static void round_block(double *values, size_t count)
+{
+    double largest = 0.0;
+    for (size_t i = 0; i < count; i++) largest = fmax(largest, fabs(values[i]));
+    double scale = round_to_f16(largest / 127.0);
+    for (size_t i = 0; i < count; i++) values[i] = scale > 0.0 ? scale * nearbyint(values[i] / scale) : 0.0;
+}
+
+void test_model_round(test_model *model)
+{
+    for (size_t i = 0; i < model->n_tensors; i++) {
+        const test_tensor *tensor = &model->tensors[i];
+        test_weight type = tensor->matrix ? model->weight : TEST_F32;
+        for (size_t r = 0; r < tensor->rows; r++) {
+            double *row = tensor->values + r * tensor->columns;
+            for (size_t c = 0; c < tensor->columns; c++) {
+                if (type == TEST_F32) row[c] = round_to_f32(row[c]);
+                if (type == TEST_F16) row[c] = round_to_f16(row[c]);
+                if (type == TEST_BF16) row[c] = round_to_bf16(row[c]);
+            }
+            for (size_t c = 0; type == TEST_Q8_0 && c < tensor->columns; c += 32)
+                round_block(row + c, tensor->columns - c < 32 ? tensor->columns - c : 32);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+/* eval.c: `descent eval`: how well a model predicts a text (--file) or answers questions (--match), at one depth or a list
+ * of depths. Options and output are here, the measurements in eval_loss.c and eval_match.c. */
+#include "eval.h"
+
+#include "commands.h"
+#include "terminal.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const cli_command eval_command = {
+    .name = "eval",
+    .positional = "MODEL",
+    .summary = "Measures a model at one recursion depth or several: the loss of a text, or how many questions it answers exactly.",
+    .notes = "--file: windows of the model's context, each begun anew, predict every token but the first once. The loss is in\n"
+             "nats per token; bits per byte count the bytes that the predicted tokens stand for.\n\n"
+             "--match: lines PROMPT <tab> ANSWER; a greedy continuation of at most 60 tokens is right when the token before\n"
+             "its end-of-text token is the answer. The prompt ends with the first = where there is one.\n",
+    .least = 1,
+    .most = 1,
+};
+
+enum { TEXT_LIMIT = 1 << 30 };
+
+typedef struct eval_options {
+    session_options session;
+    const char *file, *match, *steps;
+    bool json;
+} eval_options;
+
+/* ---- Showing ---------------------------------------------------------------------------------------------------- */
+
+/* Depth as it was asked for: a number for "12", text for "3x2". */
+static json_t *steps_json(const asked_depth *depth)
+{
+    int64_t number;
+    return cli_read_integer(depth->text, 1, DESCENT_MAX_STEPS, &number) ? json_integer(number) : json_string(depth->text);
+}
+
+static json_t *real_or_null(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static double mean_loss(const loss_result *result)
+{
+    return result->nats / (double)result->predictions;
+}
+
+/* NaN where nothing says how many bytes the tokens stand for. */
+static double bits_per_byte(const loss_result *result)
+{
+    return result->bytes ? result->nats / (log(2) * (double)result->bytes) : NAN;
+}
+
+static int print_results_json(json_t *results)
+{
+    json_t *object = json_pack("{so}", "results", results);
+    int failed = !object || json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) != 0;
+    putchar('\n');
+    json_decref(object);
+    if (!failed) return EXIT_SUCCESS;
+    if (output_flush()) cli_error("no memory left for the JSON object");
+    return EXIT_FAILURE;
+}
+
+static int show_loss(const eval_options *o, const asked_depth *depths, size_t n, const loss_result *results)
+{
+    if (o->json) {
+        json_t *list = json_array();
+        for (size_t i = 0; i < n; i++)
+            json_array_append_new(list, json_pack("{so so so so sI sI}", "steps", steps_json(&depths[i]), "loss",
+                                                  real_or_null(mean_loss(&results[i])), "perplexity",
+                                                  real_or_null(exp(mean_loss(&results[i]))), "bits_per_byte",
+                                                  real_or_null(bits_per_byte(&results[i])), "predictions",
+                                                  (json_int_t)results[i].predictions, "bytes", (json_int_t)results[i].bytes));
+        return print_results_json(list);
+    }
+    printf("%8s %10s %12s %10s\n", "steps", "loss", "perplexity", "bits/byte");
+    for (size_t i = 0; i < n; i++) {
+        double loss = mean_loss(&results[i]), bits = bits_per_byte(&results[i]);
+        printf("%8s %10.5f %12.4f", depths[i].text, loss, exp(loss));
+        if (isfinite(bits)) printf(" %10.5f\n", bits);
+        else printf(" %10s\n", "-");
+    }
+    printf("predictions %zu, bytes %" PRIu64 "\n", results[0].predictions, results[0].bytes);
+    return EXIT_SUCCESS;
+}
+
+static int show_match(const eval_options *o, const asked_depth *depths, size_t n, const size_t *right, size_t items)
+{
+    if (o->json) {
+        json_t *list = json_array();
+        for (size_t i = 0; i < n; i++)
+            json_array_append_new(list, json_pack("{so sf sI sI}", "steps", steps_json(&depths[i]), "exact_match",
+                                                  (double)right[i] / (double)items, "right", (json_int_t)right[i], "items",
+                                                  (json_int_t)items));
+        return print_results_json(list);
+    }
+    printf("%8s %12s %8s %8s\n", "steps", "exact match", "right", "items");
+    for (size_t i = 0; i < n; i++)
+        printf("%8s %12.4f %8zu %8zu\n", depths[i].text, (double)right[i] / (double)items, right[i], items);
+    return EXIT_SUCCESS;
+}
+
+/* ---- The command ------------------------------------------------------------------------------------------------ */
+
+static int no_memory(void)
+{
+    cli_error("no memory left");
+    return EXIT_FAILURE;
+}
+
+static int eval_loss(const eval_options *o, const session *with, const asked_depth *depths, size_t n)
+{
+    text_buffer text;
+    uint32_t *tokens = NULL;
+    size_t count = 0;
+    int exit_code = read_text(o->file, TEXT_LIMIT, &text);
+    if (exit_code == EXIT_SUCCESS) exit_code = session_encode(with, o->file, text.bytes, text.length, 0, &tokens, &count);
+    text_release(&text);
+    if (exit_code == EXIT_SUCCESS && count < 2) {
+        cli_error("%s: %s, so there is nothing to predict: at least two tokens are needed", o->file,
+                  count ? "only one token" : "no token");
+        exit_code = EXIT_FAILURE;
+    }
+    loss_result *results = calloc(n, sizeof *results);
+    if (exit_code == EXIT_SUCCESS) exit_code = results ? measure_loss(with, tokens, count, depths, n, results) : no_memory();
+    if (exit_code == EXIT_SUCCESS) exit_code = show_loss(o, depths, n, results);
+    free(results);
+    descent_free(tokens);
+    return exit_code;
+}
+
+static int eval_match(const eval_options *o, const session *with, const asked_depth *depths, size_t n)
+{
+    match_set set;
+    int exit_code = read_matches(with, o->match, &set);
+    size_t *right = calloc(n, sizeof *right);
+    if (exit_code == EXIT_SUCCESS) exit_code = right ? measure_match(with, &set, depths, n, right) : no_memory();
+    if (exit_code == EXIT_SUCCESS) exit_code = show_match(o, depths, n, right, set.count);
+    free(right);
+    match_set_release(&set);
+    return exit_code;
+}
+
+static int eval_with(const eval_options *o, const char *path)
+{
+    session with;
+    asked_depth *depths = NULL;
+    size_t n = 0;
+    int exit_code = session_open(path, &o->session, &with);
+    if (exit_code == EXIT_SUCCESS) exit_code = read_depths(&eval_command, with.model, o->steps, &depths, &n);
+    interruption_watch();
+    if (exit_code == EXIT_SUCCESS) exit_code = o->file ? eval_loss(o, &with, depths, n) : eval_match(o, &with, depths, n);
+    free(depths);
+    session_close(&with);
+    return exit_code;
+}
+
+int command_eval(int argc, char **argv)
+{
+    enum { own = 4 };
+    eval_options options = {.session = {.chunk = 1024}};
+    cli_option table[own + SESSION_OPTIONS] = {
+        cli_text('f', "file", "FILE", &options.file, "measure the loss of the text in FILE; - is standard input"),
+        cli_text('m', "match", "FILE", &options.match, "count the exact answers to the questions in FILE"),
+        cli_text('T', "steps", "T[,T...]", &options.steps, "recursion depths, such as 1,2,4 or 1x1,3x2 (attention x MLP); the "
+                                                         "trained depth by default"),
+        cli_flag(0, "json", &options.json, "write one JSON object instead of a table"),
+    };
+    cli_arguments arguments;
+    session_option_table(&options.session, table + own);
+    cli_outcome outcome = cli_parse(&eval_command, table, own + SESSION_OPTIONS, argc, argv, &arguments);
+    if (outcome != CLI_RUN) return outcome == CLI_HELP ? EXIT_SUCCESS : EXIT_USAGE;
+    if (!options.file == !options.match) return cli_usage_error(&eval_command, "give either --file or --match");
+    return eval_with(&options, arguments.positional[0]);
+}

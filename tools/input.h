@@ -1,0 +1,39 @@
+/* input.h: what commands read: whole files, lists of token ids, lists of depths. A function that fails has said why on
+ * stderr, and its result is the exit code. */
+#ifndef DESCENT_TOOLS_INPUT_H
+#define DESCENT_TOOLS_INPUT_H
+
+#include "cli.h"
+
+#include "descent.h"
+
+typedef struct text_buffer {
+    char *bytes; /* NUL-terminated, may hold NULs */
+    size_t length, room;
+} text_buffer;
+
+/* False when memory ran out; the buffer is then as before. */
+bool text_append(text_buffer *text, const char *bytes, size_t length);
+void text_release(text_buffer *text);
+
+/* The whole of a file, or of standard input where path is "-"; more than `limit` bytes are refused. The caller releases
+ * *text, which is set in every case. */
+int read_text(const char *path, size_t limit, text_buffer *text);
+
+/* Ids from "1,2,3", each below `vocab`. The caller releases *tokens with descent_free. */
+int read_tokens(const cli_command *command, const char *list, uint32_t vocab, uint32_t **tokens, size_t *count);
+
+/* A depth as --steps gives it; NULL text: the trained depth. */
+int read_depth(const cli_command *command, const descent_model *model, const char *text, descent_depth *depth);
+
+/* One depth of a list such as "1,2,4" or "1x1,3x2". `text` is as it was asked for. */
+typedef struct asked_depth {
+    descent_depth depth;
+    char text[16];
+} asked_depth;
+
+/* NULL list: the trained depth alone. The caller frees *depths. */
+int read_depths(const cli_command *command, const descent_model *model, const char *list, asked_depth **depths,
+                size_t *count);
+
+#endif

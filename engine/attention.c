@@ -1,0 +1,69 @@
+/* attention.c: attention of runs of rows over pages. Called by the families, inside their loop over runs; owns nothing. */
+#include "attention.h"
+
+#include <omp.h>
+#include <string.h>
+
+size_t runs_make(const tile *t, bool strict, run *runs)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < t->n; i++) {
+        const row *r = t->rows[i];
+        run *last = n ? &runs[n - 1] : NULL;
+        if (!last || last->n == RUN_ROWS || last->sequence != r->sequence || last->plane != r->where.plane) {
+            last = &runs[n++];
+            *last = (run){.first = i, .sequence = r->sequence, .plane = r->where.plane};
+        }
+        last->longest = r->position + !strict;
+        last->sees[last->n++] = last->longest;
+    }
+    return n;
+}
+
+/* Columns offset .. offset+width of the run's plane in page b, for as many slots as the longest row sees. */
+static matrix page_matrix(const tile *t, const run *r, size_t b, size_t offset, size_t width)
+{
+    const descent_cache *cache = t->cache;
+    size_t left = r->longest - b * PAGE_TOKENS;
+    const char *plane = page_slot(cache, r->sequence->pages[b], r->plane, 0);
+    return (matrix){.data = plane + offset * number_bytes(cache->number),
+                    .type = cache->number,
+                    .rows = left < PAGE_TOKENS ? left : PAGE_TOKENS,
+                    .cols = width,
+                    .stride = cache->slot_bytes};
+}
+
+void run_scores(const tile *t, const run *r, size_t offset, size_t width, const float *q, size_t q_stride, float *scores, bool add)
+{
+    size_t stride = t->work->score_stride;
+    for (size_t b = 0; b * PAGE_TOKENS < r->longest; b++) {
+        matrix keys = page_matrix(t, r, b, offset, width);
+        t->kernels->project(&keys, q, q_stride, r->n, scores + b * PAGE_TOKENS, stride, 0, keys.rows, add);
+    }
+}
+
+void run_softmax(const tile *t, const run *r, float *scores, float *log_sum)
+{
+    for (size_t m = 0; m < r->n; m++) {
+        float *row_scores = scores + m * t->work->score_stride;
+        log_sum[m] = t->kernels->softmax(row_scores, r->sees[m]);
+        memset(row_scores + r->sees[m], 0, (r->longest - r->sees[m]) * sizeof(float));
+    }
+}
+
+void run_gather(const tile *t, const run *r, size_t offset, size_t width, const float *weights, float *out, size_t out_stride)
+{
+    size_t stride = t->work->score_stride;
+    if (r->longest == 0) /* a strict first token has no history */
+        for (size_t m = 0; m < r->n; m++) memset(out + m * out_stride, 0, width * sizeof(float));
+    for (size_t b = 0; b * PAGE_TOKENS < r->longest; b++) {
+        matrix keys = page_matrix(t, r, b, offset, width);
+        t->kernels->project_back(&keys, weights + b * PAGE_TOKENS, stride, r->n, out, out_stride, 0, width, b > 0);
+    }
+}
+
+float *run_scratch(const tile *t, unsigned buffer)
+{
+    size_t thread = (size_t)omp_get_thread_num();
+    return t->work->scores + (thread * SCORE_BUFFERS + buffer) * RUN_ROWS * t->work->score_stride;
+}

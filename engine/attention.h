@@ -1,0 +1,37 @@
+/* attention.h: scores, softmax and weighted sums over pages of history, one head at a time.
+ *
+ * A *run* is up to RUN_ROWS neighbouring rows of one sequence that read the same plane. Their queries are multiplied with
+ * a page at once, the page being a matrix whose rows are token slots. Positions are visited from 0 in order.
+ */
+#ifndef DESCENT_ATTENTION_H
+#define DESCENT_ATTENTION_H
+
+#include "batch.h"
+#include "sequence.h"
+
+enum { RUN_ROWS = 16 };
+
+typedef struct run {
+    size_t first, n;    /* rows of the tile */
+    const descent_sequence *sequence;
+    uint32_t plane;
+    size_t longest;     /* tokens the last row sees */
+    size_t sees[RUN_ROWS]; /* tokens each row sees, ascending */
+} run;
+
+/* Cuts the tile into runs; row i sees position + 1 - strict tokens. `runs` has room for tile->n. Returns their number. */
+size_t runs_make(const tile *t, bool strict, run *runs);
+
+/* scores[m][j] (+)= q_m . (columns offset .. offset+width of token j's slot), j < longest. */
+void run_scores(const tile *t, const run *r, size_t offset, size_t width, const float *q, size_t q_stride, float *scores, bool add);
+
+/* Softmax of each row over what it sees, the rest 0. log_sum[m] = log sum exp. */
+void run_softmax(const tile *t, const run *r, float *scores, float *log_sum);
+
+/* out_m = sum_j weights[m][j] (columns offset .. offset+width of token j's slot). */
+void run_gather(const tile *t, const run *r, size_t offset, size_t width, const float *weights, float *out, size_t out_stride);
+
+/* The scratch of the calling thread: SCORE_BUFFERS arrays [RUN_ROWS][score_stride]. */
+float *run_scratch(const tile *t, unsigned buffer);
+
+#endif

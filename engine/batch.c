@@ -1,0 +1,417 @@
+/* batch.c: rows of many sequences advanced together. Owns the rows, the arrays their steps work in, and the order: which
+ * rows may run (every earlier token of their sequence has come as far, or comes along), and which share the earliest
+ * weights. The arithmetic is the family's. */
+#include "batch.h"
+
+#include "attention.h"
+#include "sequence.h"
+#include "status.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_ROWS = 65536, DEFAULT_ROWS = 512, MOST_THREADS = 1024 };
+
+struct descent_batch {
+    descent_cache *cache;
+    unsigned threads;
+    row *rows; /* [n] of max_rows; a sequence's rows stand together, in order of position */
+    size_t n, max_rows;
+    row **order;      /* [max_rows] the rows of a step */
+    descent_sequence **touched; /* [max_rows] those that lost rows in a step */
+    float *frozen;    /* [max_rows][model->frozen] */
+    float **free_frozen; /* stack of those not in use */
+    size_t n_free_frozen;
+    float *arrays;    /* the workspace's memory */
+    workspace work;
+};
+
+/* ---- Making and unmaking --------------------------------------------------------------------------------------- */
+
+static size_t whole_vectors(size_t n)
+{
+    return (n + 15) / 16 * 16;
+}
+
+static bool make_workspace(descent_batch *b)
+{
+    const descent_model *model = b->cache->model;
+    workspace *w = &b->work;
+    w->wide_stride = whole_vectors(model->info.width);
+    w->hidden_stride = whole_vectors(model->hidden);
+    size_t wide = TILE_ROWS * w->wide_stride, hidden = TILE_ROWS * w->hidden_stride;
+    size_t terms = TILE_ROWS * DESCENT_MAX_TERMS;
+    b->arrays = descent_alloc(WIDE_BUFFERS * wide + HIDDEN_BUFFERS * hidden + 2 * terms, sizeof(float));
+    if (!b->arrays) return false;
+    float *at = b->arrays;
+    for (int i = 0; i < WIDE_BUFFERS; i++, at += wide) w->wide[i] = at;
+    for (int i = 0; i < HIDDEN_BUFFERS; i++, at += hidden) w->hidden[i] = at;
+    for (int i = 0; i < 2; i++, at += terms) w->energy[i] = (float(*)[DESCENT_MAX_TERMS])(void *)at;
+    return true;
+}
+
+/* Scratch for scores over histories of `longest` tokens on every thread. */
+static bool reserve_scores(descent_batch *b, size_t longest)
+{
+    workspace *w = &b->work;
+    if (longest <= w->score_room) return true;
+    size_t room = whole_vectors(longest > 2 * w->score_room ? longest : 2 * w->score_room);
+    float *scores = descent_alloc(b->threads * SCORE_BUFFERS * RUN_ROWS * room, sizeof *scores);
+    if (!scores) return false;
+    free(w->scores);
+    w->scores = scores;
+    w->score_room = w->score_stride = room;
+    return true;
+}
+
+static bool make_rows(descent_batch *b)
+{
+    size_t frozen = whole_vectors(b->cache->model->frozen);
+    b->rows = calloc(b->max_rows, sizeof *b->rows);
+    b->order = calloc(b->max_rows, sizeof *b->order);
+    b->touched = calloc(b->max_rows, sizeof *b->touched);
+    if (!b->rows || !b->order || !b->touched) return false;
+    if (frozen == 0) return true;
+    b->frozen = descent_alloc(b->max_rows * frozen, sizeof *b->frozen);
+    b->free_frozen = calloc(b->max_rows, sizeof *b->free_frozen);
+    if (!b->frozen || !b->free_frozen) return false;
+    for (size_t i = 0; i < b->max_rows; i++) b->free_frozen[b->n_free_frozen++] = b->frozen + i * frozen;
+    return true;
+}
+
+descent_code descent_batch_create(descent_cache *cache, const descent_batch_options *options, descent_batch **out,
+                                  descent_status *status)
+{
+    static const descent_batch_options defaults = {0};
+    if (!cache || !out) return descent_fail(status, DESCENT_BAD_ARGUMENT, "a batch needs a cache and a place to be put");
+    if (!options) options = &defaults;
+    if (options->max_rows > MOST_ROWS)
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "%u rows in a batch; expected at most %d", options->max_rows, MOST_ROWS);
+    if (options->threads > MOST_THREADS)
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "%u threads; expected at most %d", options->threads, MOST_THREADS);
+    descent_batch *b = calloc(1, sizeof *b);
+    if (!b) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a batch");
+    b->cache = cache;
+    b->max_rows = options->max_rows ? options->max_rows : DEFAULT_ROWS;
+    b->threads = options->threads ? options->threads : (unsigned)omp_get_num_procs();
+    if (!make_rows(b) || !make_workspace(b)) {
+        descent_batch_destroy(b);
+        return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a batch of %zu rows", b->max_rows);
+    }
+    *out = b;
+    return descent_ok(status);
+}
+
+void descent_batch_destroy(descent_batch *b)
+{
+    if (!b) return;
+    while (b->n > 0) descent_batch_remove(b, b->rows[b->n - 1].sequence);
+    free(b->work.scores);
+    free(b->arrays);
+    free(b->rows);
+    free(b->order);
+    free(b->touched);
+    free(b->frozen);
+    free(b->free_frozen);
+    free(b);
+}
+
+size_t descent_batch_rows(const descent_batch *b)
+{
+    return b->n;
+}
+
+/* ---- Enrolling ------------------------------------------------------------------------------------------------- */
+
+static bool resumes(const descent_batch *b)
+{
+    return b->cache->model->info.deepens;
+}
+
+/* The sequence's pages that have rows in the batch are its own to work on; others are free for others. */
+static void mark_pages(descent_batch *b, descent_sequence *s)
+{
+    for (size_t k = 0; k < s->n_pages; k++)
+        if (s->pages[k]->worker == s) s->pages[k]->worker = NULL;
+    bool any = false;
+    for (size_t i = 0; i < b->n; i++)
+        if (b->rows[i].sequence == s) {
+            sequence_page(s, b->rows[i].position)->worker = s;
+            any = true;
+        }
+    s->batch = any ? b : NULL;
+}
+
+static void leave(descent_batch *b, row *r)
+{
+    if (r->frozen) b->free_frozen[b->n_free_frozen++] = r->frozen;
+    r->frozen = NULL;
+}
+
+void descent_batch_remove(descent_batch *b, descent_sequence *s)
+{
+    if (s->batch != b) return;
+    size_t kept = 0;
+    for (size_t i = 0; i < b->n; i++) {
+        row *r = &b->rows[i];
+        if (r->sequence != s) {
+            b->rows[kept++] = *r;
+            continue;
+        }
+        leave(b, r);
+        if (!resumes(b)) sequence_begin_token(s, r->position);
+    }
+    b->n = kept;
+    mark_pages(b, s);
+}
+
+/* Every token that this one reads must have every plane it reads: histories begin at step 0 unless told otherwise. */
+static descent_code check_origins(const descent_sequence *s, size_t position, descent_status *status)
+{
+    if (!s->has_starts) return DESCENT_OK;
+    uint32_t own = sequence_page(s, position)->origin[position % PAGE_TOKENS];
+    if (sequence_progress(s, position) > own) own = sequence_progress(s, position);
+    for (size_t j = 0; j < position; j++) {
+        uint32_t origin = sequence_page(s, j)->origin[j % PAGE_TOKENS];
+        if (origin > own)
+            return descent_fail(status, DESCENT_BAD_ARGUMENT,
+                                "token %zu stands at row step %u, but token %zu of its history was started at %u: start it there as well",
+                                position, own, j, origin);
+    }
+    return DESCENT_OK;
+}
+
+/* Memory for the whole descent of the token at `position`. */
+static descent_code reserve(const descent_sequence *s, size_t position, descent_status *status)
+{
+    const descent_model *model = s->cache->model;
+    uint32_t planes = model->family->planes(model, s->depth);
+    bool measures = model->family->measures && (s->observe & DESCENT_OBSERVE_FINAL);
+    size_t block = position / PAGE_TOKENS;
+    for (size_t k = measures ? 0 : block; k <= block; k++) {
+        descent_code code = page_reserve(s->cache, s->pages[k], planes + measures, status);
+        if (code != DESCENT_OK) return code;
+    }
+    return DESCENT_OK;
+}
+
+static void enrol(descent_batch *b, descent_sequence *s, size_t position, size_t index)
+{
+    page *p = sequence_page(s, position);
+    size_t slot = position % PAGE_TOKENS;
+    memmove(b->rows + index + 1, b->rows + index, (b->n - index) * sizeof *b->rows);
+    row *r = &b->rows[index];
+    *r = (row){.sequence = s, .position = position, .own_after = NAN, .x = page_state(b->cache, p, slot)};
+    r->progress = resumes(b) ? p->progress[slot] : p->origin[slot];
+    if (b->frozen) r->frozen = b->free_frozen[--b->n_free_frozen];
+    if (!resumes(b) || (r->progress == 0 && !p->started[slot])) sequence_begin_token(s, position);
+    p->worker = s;
+    b->n++;
+}
+
+/* Where the next row of s belongs. */
+static size_t insertion(const descent_batch *b, const descent_sequence *s)
+{
+    size_t at = b->n;
+    while (at > 0 && b->rows[at - 1].sequence != s) at--;
+    return at > 0 ? at : b->n;
+}
+
+descent_code descent_batch_add(descent_batch *b, descent_sequence *s, size_t most, size_t *added, descent_status *status)
+{
+    *added = 0;
+    if (s->cache != b->cache) return descent_fail(status, DESCENT_BAD_ARGUMENT, "the sequence and the batch are of different caches");
+    if (s->batch && s->batch != b) return descent_fail(status, DESCENT_BAD_ARGUMENT, "the sequence has rows in another batch");
+    descent_code code = descent_sequence_state_code(s, status);
+    if (code != DESCENT_OK) return code;
+    uint64_t needed = descent_cache_bytes_needed(b->cache->model, b->cache->page_type, s->length, s->depth);
+    if (needed > b->cache->byte_limit)
+        return descent_fail(status, DESCENT_LIMIT, "%zu tokens at this depth need %" PRIu64 " bytes of state cache; its limit is %" PRIu64,
+                            s->length, needed, b->cache->byte_limit);
+    sequence_count(s);
+    if (!s->batch) s->next_row = s->finished;
+    size_t index = insertion(b, s), done = 0, position = s->next_row;
+    for (; position < s->length && done < most && b->n < b->max_rows; position++) {
+        const page *p = sequence_page(s, position);
+        if (sequence_progress(s, position) >= s->total) continue;
+        if (p->worker && p->worker != s) break;
+        if ((code = check_origins(s, position, status)) != DESCENT_OK) break;
+        if ((code = reserve(s, position, status)) != DESCENT_OK) break;
+        enrol(b, s, position, index++);
+        done++;
+    }
+    s->next_row = position;
+    if (done > 0) s->batch = b;
+    if (code != DESCENT_OK && done == 0) return code;
+    *added = done;
+    return descent_ok(status);
+}
+
+/* ---- Stepping -------------------------------------------------------------------------------------------------- */
+
+/* Fills `order` with the rows that run now. Returns their number. */
+static size_t choose_rows(descent_batch *b)
+{
+    const descent_model *model = b->cache->model;
+    uint32_t group = UINT32_MAX;
+    for (size_t i = 0; i < b->n; i++) {
+        row *r = &b->rows[i];
+        r->where = model->family->locate(model, r->sequence->depth, r->progress);
+        r->sequence->scan_level = UINT32_MAX;
+        if (r->where.group < group) group = r->where.group;
+    }
+    size_t n = 0;
+    for (size_t i = 0; i < b->n; i++) {
+        row *r = &b->rows[i];
+        uint32_t *level = &r->sequence->scan_level;
+        bool ready = r->where.level <= *level;
+        if (!ready) continue;
+        *level = r->where.level;
+        if (r->where.group == group) b->order[n++] = r;
+    }
+    return n;
+}
+
+static void run_tile(descent_batch *b, row **rows, size_t n)
+{
+    tile t = {.model = b->cache->model,
+              .cache = b->cache,
+              .kernels = kernels_get(),
+              .threads = b->threads,
+              .work = &b->work,
+              .rows = rows,
+              .n = n};
+    for (size_t i = 0; i < n; i++) t.watch |= rows[i]->sequence->observe;
+    t.model->family->step(&t);
+}
+
+/* Counts the step of a row that has run. True when it has nothing left to do. */
+static bool advance(descent_batch *b, row *r)
+{
+    descent_sequence *s = r->sequence;
+    page *p = sequence_page(s, r->position);
+    if (s->ended != DESCENT_OK || r->measuring) return true;
+    s->steps_run++;
+    r->progress++;
+    if (resumes(b) || r->progress == s->total) p->progress[r->position % PAGE_TOKENS] = r->progress;
+    if (r->progress < s->total) return false;
+    r->measuring = b->cache->model->family->measures && (s->observe & DESCENT_OBSERVE_FINAL);
+    return !r->measuring;
+}
+
+/* Takes out rows that have nothing left to do, and all rows of sequences that ended. */
+static void settle(descent_batch *b, size_t n, descent_step_report *report)
+{
+    for (size_t i = 0; i < n; i++) {
+        row *r = b->order[i];
+        bool gone = advance(b, r);
+        if (gone && r->sequence->ended == DESCENT_OK) report->finished++;
+        if (gone) r->x = NULL; /* marks it as gone until the rows are closed up */
+    }
+    size_t kept = 0, n_touched = 0;
+    for (size_t i = 0; i < b->n; i++) {
+        row *r = &b->rows[i];
+        if (r->x && r->sequence->ended == DESCENT_OK) {
+            b->rows[kept++] = *r;
+            continue;
+        }
+        leave(b, r);
+        if (n_touched == 0 || b->touched[n_touched - 1] != r->sequence) b->touched[n_touched++] = r->sequence;
+    }
+    b->n = kept;
+    for (size_t i = 0; i < n_touched; i++) {
+        descent_sequence *s = b->touched[i];
+        report->diverged += s->ended != DESCENT_OK;
+        mark_pages(b, s);
+        sequence_count(s);
+        sequence_publish(s, false);
+    }
+}
+
+descent_code descent_batch_step(descent_batch *b, descent_step_report *report, descent_status *status)
+{
+    descent_step_report done = {0};
+    size_t n = choose_rows(b), longest = 0;
+    for (size_t i = 0; i < n; i++)
+        if (b->order[i]->position >= longest) longest = b->order[i]->position + 1;
+    if (!reserve_scores(b, longest))
+        return descent_fail(status, DESCENT_NO_MEMORY, "no memory to attend to %zu tokens on %u threads", longest, b->threads);
+    for (size_t i = 0; i < n; i += TILE_ROWS) run_tile(b, b->order + i, n - i < TILE_ROWS ? n - i : TILE_ROWS);
+    done.rows = n;
+    settle(b, n, &done);
+    if (report) *report = done;
+    return descent_ok(status);
+}
+
+descent_code descent_batch_finish(descent_batch *b, descent_sequence *s, descent_status *status)
+{
+    while (s->ended == DESCENT_OK && s->finished < s->length) {
+        size_t added;
+        descent_code code = descent_batch_add(b, s, SIZE_MAX, &added, status);
+        if (code != DESCENT_OK) return code;
+        if (b->n == 0)
+            return descent_fail(status, DESCENT_BAD_ARGUMENT, "token %zu waits for a page that another batch is deepening", s->finished);
+        if ((code = descent_batch_step(b, NULL, status)) != DESCENT_OK) return code;
+        sequence_count(s);
+    }
+    while (s->batch && s->ended == DESCENT_OK) { /* rows that only read their last energy */
+        descent_code code = descent_batch_step(b, NULL, status);
+        if (code != DESCENT_OK) return code;
+    }
+    return descent_sequence_state_code(s, status);
+}
+
+/* ---- Reading logits -------------------------------------------------------------------------------------------- */
+
+static descent_code check_reading(const descent_batch *b, const descent_reading *reading, descent_status *status)
+{
+    const descent_sequence *s = reading->sequence;
+    if (s->cache != b->cache) return descent_fail(status, DESCENT_BAD_ARGUMENT, "the sequence and the batch are of different caches");
+    if (reading->position >= s->length)
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "position %zu of a sequence of %zu tokens", reading->position, s->length);
+    if (s->ended != DESCENT_OK && reading->position >= s->ended_position) return descent_sequence_state_code(s, status);
+    uint32_t progress = sequence_progress(s, reading->position);
+    if (progress < s->total)
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "token %zu has done %u of its %u row steps", reading->position, progress, s->total);
+    if (progress > s->total)
+        return descent_fail(status, DESCENT_BAD_ARGUMENT,
+                            "token %zu was computed to row step %u, deeper than %u: truncate the sequence and append it again",
+                            reading->position, progress, s->total);
+    return DESCENT_OK;
+}
+
+static bool logits_finite(const float *logits, size_t n)
+{
+    for (size_t v = 0; v < n; v++)
+        if (!isfinite(logits[v])) return false;
+    return true;
+}
+
+descent_code descent_batch_logits(descent_batch *b, const descent_reading *readings, size_t count, float *logits,
+                                  descent_status *status)
+{
+    const descent_model *model = b->cache->model;
+    size_t vocab = model->info.vocab, stride = b->work.wide_stride;
+    for (size_t i = 0; i < count; i++) {
+        descent_code code = check_reading(b, &readings[i], status);
+        if (code != DESCENT_OK) return code;
+    }
+    float *normed = b->work.wide[0];
+    for (size_t first = 0; first < count; first += TILE_ROWS) {
+        size_t n = count - first < TILE_ROWS ? count - first : TILE_ROWS;
+        tile t = {.model = model, .cache = b->cache, .kernels = kernels_get(), .threads = b->threads, .work = &b->work, .n = n};
+        for (size_t i = 0; i < n; i++) {
+            const descent_reading *r = &readings[first + i];
+            const page *p = sequence_page(r->sequence, r->position);
+            model->family->final_norm(model, page_state(b->cache, p, r->position % PAGE_TOKENS), normed + i * stride);
+        }
+        tile_project(&t, &model->head, model->head_bias, normed, stride, logits + first * vocab, vocab, false);
+    }
+    for (size_t i = 0; i < count; i++)
+        if (!logits_finite(logits + i * vocab, vocab))
+            return descent_fail(status, DESCENT_DIVERGED, "diverged at token %zu: its logits are not finite", readings[i].position);
+    return descent_ok(status);
+}

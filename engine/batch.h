@@ -1,0 +1,80 @@
+/* batch.h: rows advanced together, as a family's step sees them.
+ *
+ * A batch holds its rows in order of sequence and position. A step takes those that may run and hands them to the family
+ * in tiles of at most TILE_ROWS, in that order: a row's keys are written before a later row of its sequence reads them.
+ * Arrays of a tile are [rows][stride] with stride C, or the hidden width, rounded up to whole vectors and zero behind.
+ */
+#ifndef DESCENT_BATCH_H
+#define DESCENT_BATCH_H
+
+#include "cache.h"
+
+enum { TILE_ROWS = 128 };
+
+typedef struct row {
+    descent_sequence *sequence;
+    size_t position;
+    uint32_t progress;
+    place where;
+    bool measuring;       /* has come to its depth and only reads its energy at x(T) */
+    float *x;             /* [C], in its page */
+    float *frozen;        /* [model->frozen], kept from step to step of a sub-layer */
+    float own_after;      /* energy E(g(step); keys of step-1) of the step before, NaN where unknown */
+} row;
+
+enum { WIDE_BUFFERS = 12, HIDDEN_BUFFERS = 5, SCORE_BUFFERS = 3 };
+
+/* Arrays of a tile; which is which is the family's affair. */
+typedef struct workspace {
+    float *wide[WIDE_BUFFERS];     /* [TILE_ROWS][wide_stride] */
+    float *hidden[HIDDEN_BUFFERS]; /* [TILE_ROWS][hidden_stride] */
+    size_t wide_stride, hidden_stride;
+    float *scores;                 /* [threads][SCORE_BUFFERS][RUN_ROWS][score_stride] */
+    size_t score_stride, score_room;
+    float (*energy[2])[DESCENT_MAX_TERMS]; /* [TILE_ROWS] before and after the step */
+} workspace;
+
+typedef struct tile {
+    const descent_model *model;
+    const descent_cache *cache;
+    const kernels *kernels;
+    unsigned threads;
+    workspace *work;
+    row **rows;
+    size_t n;
+    int watch; /* the observers' flags of all rows together */
+} tile;
+
+/* ---- For a family's step (step.c) ------------------------------------------------------------------------------- */
+
+/* Y = X W^T + bias, rows of X [n][x_stride], Y [n][y_stride]; Y += ... with add. bias may be NULL. */
+void tile_project(const tile *t, const matrix *w, const float *bias, const float *x, size_t x_stride, float *y, size_t y_stride,
+                  bool add);
+/* Y = U W. */
+void tile_project_back(const tile *t, const matrix *w, const float *u, size_t u_stride, float *y, size_t y_stride, bool add);
+
+/* Copies the rows' states into X, after their interventions on x; puts the next states back. A row whose next state is not
+ * finite ends its sequence, and the rows of sequences that have ended stay as they were. */
+void tile_gather(const tile *t, float *x);
+void tile_scatter(const tile *t, const float *x);
+/* Applies interventions on g. */
+void tile_intervene_g(const tile *t, float *g);
+
+/* Writes `count` numbers into a row's slot of a plane from number `offset` on, rounded to the page type. False when one of
+ * them is not finite there: the row's sequence has then ended. */
+bool tile_write_key(const tile *t, const row *r, uint32_t plane, size_t offset, const float *values, size_t count);
+
+/* Reports what a step was to the observer of row i. `before` and `after` are its energies with the keys of this step at g
+ * and at the next g (where asked for); x, g and next_g may be NULL where nobody wants them. */
+typedef struct step_record {
+    const float *x, *g;             /* before the step */
+    const float *next_x, *next_g;   /* after it; NULL when there was none */
+    const float *before, *after;    /* [terms] or NULL */
+    bool final;
+} step_record;
+void tile_report(const tile *t, size_t i, const step_record *record);
+
+/* Sum of a_i b_i in double. */
+double dot(const float *a, const float *b, size_t n);
+
+#endif

@@ -1,0 +1,341 @@
+/* cache.c: memory of pages. Owns the accounting against the limit, the table of published pages and the list of idle
+ * ones. Called by sequence.c and batch.c; knows nothing of steps. */
+#include "cache.h"
+
+#include "status.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum { FIRST_BUCKETS = 256 };
+
+static size_t state_bytes(const descent_cache *cache)
+{
+    return (size_t)PAGE_TOKENS * cache->model->info.width * sizeof(float);
+}
+
+static size_t plane_bytes(const descent_cache *cache)
+{
+    return PAGE_TOKENS * cache->slot_bytes;
+}
+
+static number_type page_number(descent_page_type type)
+{
+    return type == DESCENT_PAGE_F16 ? NUMBER_F16 : NUMBER_F32;
+}
+
+/* ---- The idle list --------------------------------------------------------------------------------------------- */
+
+static void idle_append(descent_cache *cache, page *p)
+{
+    p->older = cache->newest;
+    p->newer = NULL;
+    if (cache->newest)
+        cache->newest->newer = p;
+    else
+        cache->oldest = p;
+    cache->newest = p;
+    cache->idle_pages++;
+}
+
+static void idle_remove(descent_cache *cache, page *p)
+{
+    *(p->older ? &p->older->newer : &cache->oldest) = p->newer;
+    *(p->newer ? &p->newer->older : &cache->newest) = p->older;
+    p->older = p->newer = NULL;
+    cache->idle_pages--;
+}
+
+/* ---- The table of published pages ------------------------------------------------------------------------------ */
+
+static uint64_t mix(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * 0x9fb21c651e98df25u;
+    return hash ^ hash >> 29;
+}
+
+/* Keyed, so that nobody can choose texts that collide. */
+static uint64_t page_hash(const descent_cache *cache, const page *parent, const page_seed *seed, const uint32_t *tokens)
+{
+    uint64_t hash = mix(cache->key, parent ? parent->serial : 0);
+    hash = mix(hash, seed->share_group);
+    for (int k = 0; k < DESCENT_MAX_KINDS; k++) hash = mix(hash, seed->depth.steps[k]);
+    for (int i = 0; i < PAGE_TOKENS; i++) hash = mix(hash, tokens[i]);
+    return mix(hash, cache->key);
+}
+
+static bool seeds_equal(const page_seed *a, const page_seed *b)
+{
+    return a->share_group == b->share_group && !memcmp(&a->depth, &b->depth, sizeof a->depth);
+}
+
+page *page_find(const descent_cache *cache, const page *parent, const page_seed *seed, const uint32_t *tokens)
+{
+    uint64_t hash = page_hash(cache, parent, seed, tokens);
+    for (page *p = cache->buckets[hash & (cache->n_buckets - 1)]; p; p = p->next_in_bucket)
+        if (p->hash == hash && p->parent == parent && seeds_equal(&p->seed, seed) &&
+            !memcmp(p->tokens, tokens, sizeof p->tokens))
+            return p;
+    return NULL;
+}
+
+/* Twice the buckets once there are more pages than buckets; goes on with long chains where memory is short. */
+static void table_grow(descent_cache *cache)
+{
+    size_t n = cache->n_buckets * 2;
+    page **buckets = calloc(n, sizeof *buckets);
+    if (!buckets) return;
+    for (size_t b = 0; b < cache->n_buckets; b++)
+        for (page *p = cache->buckets[b], *next; p; p = next) {
+            next = p->next_in_bucket;
+            p->next_in_bucket = buckets[p->hash & (n - 1)];
+            buckets[p->hash & (n - 1)] = p;
+        }
+    free(cache->buckets);
+    cache->buckets = buckets;
+    cache->n_buckets = n;
+}
+
+static void table_insert(descent_cache *cache, page *p)
+{
+    if (cache->n_published >= cache->n_buckets) table_grow(cache);
+    page **bucket = &cache->buckets[p->hash & (cache->n_buckets - 1)];
+    p->next_in_bucket = *bucket;
+    *bucket = p;
+    cache->n_published++;
+}
+
+static void table_remove(descent_cache *cache, page *p)
+{
+    page **at = &cache->buckets[p->hash & (cache->n_buckets - 1)];
+    while (*at != p) at = &(*at)->next_in_bucket;
+    *at = p->next_in_bucket;
+    cache->n_published--;
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------------------------- */
+
+static void page_free(descent_cache *cache, page *p)
+{
+    cache->bytes -= sizeof *p + (p->x ? state_bytes(cache) : 0) + p->n_planes * (uint64_t)plane_bytes(cache);
+    for (uint32_t i = 0; i < p->n_planes; i++) free(p->planes[i]);
+    free(p->planes);
+    free(p->x);
+    free(p);
+    cache->pages--;
+}
+
+/* Frees the least recently used idle page that no published page stands behind. Sequences let their pages go from the last
+ * to the first, so children are older than their parents and the oldest page qualifies nearly always. */
+static bool evict_one(descent_cache *cache)
+{
+    page *p = cache->oldest;
+    while (p && p->children > 0) p = p->newer;
+    if (!p) return false;
+    idle_remove(cache, p);
+    table_remove(cache, p);
+    if (p->parent) p->parent->children--;
+    page_free(cache, p);
+    return true;
+}
+
+/* Makes room for `bytes` more under the limit. */
+static descent_code make_room(descent_cache *cache, uint64_t bytes, descent_status *status)
+{
+    uint64_t wanted;
+    if (__builtin_add_overflow(cache->bytes, bytes, &wanted)) wanted = UINT64_MAX;
+    while (wanted > cache->byte_limit) {
+        uint64_t before = cache->bytes;
+        if (bytes > cache->byte_limit || !evict_one(cache))
+            return descent_fail(status, DESCENT_LIMIT,
+                                "the state cache needs %" PRIu64 " more bytes beside the %" PRIu64 " in use; its limit is %" PRIu64, bytes,
+                                cache->bytes, cache->byte_limit);
+        wanted -= before - cache->bytes;
+    }
+    return DESCENT_OK;
+}
+
+descent_code page_create(descent_cache *cache, page **out, descent_status *status)
+{
+    descent_code code = make_room(cache, sizeof(page), status);
+    if (code != DESCENT_OK) return code;
+    page *p = calloc(1, sizeof *p);
+    if (!p) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a page of the state cache");
+    p->users = 1;
+    cache->bytes += sizeof *p;
+    cache->pages++;
+    *out = p;
+    return DESCENT_OK;
+}
+
+descent_code page_reserve(descent_cache *cache, page *p, uint32_t planes, descent_status *status)
+{
+    uint32_t more = planes > p->n_planes ? planes - p->n_planes : 0;
+    uint64_t bytes = (p->x ? 0 : state_bytes(cache)) + (uint64_t)more * plane_bytes(cache);
+    if (bytes == 0) return DESCENT_OK;
+    descent_code code = make_room(cache, bytes, status);
+    if (code != DESCENT_OK) return code;
+    void **table = more ? realloc(p->planes, planes * sizeof *table) : p->planes;
+    float *x = p->x ? p->x : aligned_alloc(64, (state_bytes(cache) + 63) / 64 * 64);
+    if (table) p->planes = table;
+    uint32_t made = 0;
+    while (table && x && made < more) {
+        void *plane = aligned_alloc(64, (plane_bytes(cache) + 63) / 64 * 64);
+        if (!plane) break;
+        table[p->n_planes + made++] = plane;
+    }
+    if (!table || !x || made < more) {
+        while (made > 0) free(table[p->n_planes + --made]);
+        if (x != p->x) free(x);
+        return descent_fail(status, DESCENT_NO_MEMORY, "no memory for %" PRIu64 " bytes of the state cache", bytes);
+    }
+    p->x = x;
+    p->n_planes += more;
+    cache->bytes += bytes;
+    return DESCENT_OK;
+}
+
+descent_code page_copy(descent_cache *cache, const page *from, size_t count, page **out, descent_status *status)
+{
+    page *p;
+    descent_code code = page_create(cache, &p, status);
+    if (code != DESCENT_OK) return code;
+    if (from->x && (code = page_reserve(cache, p, from->n_planes, status)) != DESCENT_OK) {
+        page_release(cache, p);
+        return code;
+    }
+    memcpy(p->tokens, from->tokens, count * sizeof p->tokens[0]);
+    memcpy(p->progress, from->progress, count * sizeof p->progress[0]);
+    memcpy(p->origin, from->origin, count * sizeof p->origin[0]);
+    memcpy(p->started, from->started, count * sizeof p->started[0]);
+    if (from->x) memcpy(p->x, from->x, count * cache->model->info.width * sizeof(float));
+    for (uint32_t i = 0; i < p->n_planes; i++) memcpy(p->planes[i], from->planes[i], count * cache->slot_bytes);
+    *out = p;
+    return DESCENT_OK;
+}
+
+void page_hold(descent_cache *cache, page *p)
+{
+    if (p->users++ == 0) idle_remove(cache, p);
+}
+
+void page_release(descent_cache *cache, page *p)
+{
+    if (--p->users > 0) return;
+    if (p->published)
+        idle_append(cache, p);
+    else
+        page_free(cache, p);
+}
+
+/* True when every token of a has come at least as far as in b. */
+static bool page_covers(const page *a, const page *b)
+{
+    for (int i = 0; i < PAGE_TOKENS; i++)
+        if (a->progress[i] < b->progress[i]) return false;
+    return true;
+}
+
+/* Two pages of the same tokens trade what was computed for them. */
+static void page_exchange(page *a, page *b)
+{
+    page kept = *a;
+    memcpy(a->progress, b->progress, sizeof a->progress);
+    a->x = b->x;
+    a->planes = b->planes;
+    a->n_planes = b->n_planes;
+    memcpy(b->progress, kept.progress, sizeof b->progress);
+    b->x = kept.x;
+    b->planes = kept.planes;
+    b->n_planes = kept.n_planes;
+}
+
+page *page_publish(descent_cache *cache, page *p, page *parent, const page_seed *seed)
+{
+    page *equal = page_find(cache, parent, seed, p->tokens);
+    if (!equal) {
+        p->published = true;
+        p->serial = ++cache->next_serial;
+        p->parent = parent;
+        p->seed = *seed;
+        p->hash = page_hash(cache, parent, seed, p->tokens);
+        if (parent) parent->children++;
+        table_insert(cache, p);
+        return p;
+    }
+    if (!page_covers(equal, p)) {
+        if (equal->worker || !page_covers(p, equal)) return p;
+        page_exchange(equal, p);
+    }
+    page_hold(cache, equal);
+    page_release(cache, p);
+    return equal;
+}
+
+/* ---- Public ---------------------------------------------------------------------------------------------------- */
+
+static uint64_t half_of_memory(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size / 2 : (uint64_t)1 << 30;
+}
+
+descent_code descent_cache_create(const descent_model *model, const descent_cache_options *options, descent_cache **out,
+                                  descent_status *status)
+{
+    static const descent_cache_options defaults = {0};
+    if (!model || !out) return descent_fail(status, DESCENT_BAD_ARGUMENT, "a cache needs a model and a place to be put");
+    if (!options) options = &defaults;
+    if (options->page_type != DESCENT_PAGE_F32 && options->page_type != DESCENT_PAGE_F16)
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "page type %d; expected DESCENT_PAGE_F32 or DESCENT_PAGE_F16",
+                            (int)options->page_type);
+    descent_cache *cache = calloc(1, sizeof *cache);
+    page **buckets = calloc(FIRST_BUCKETS, sizeof *buckets);
+    if (!cache || !buckets) {
+        free(cache);
+        free(buckets);
+        return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a cache");
+    }
+    *cache = (descent_cache){.model = model, .page_type = options->page_type, .number = page_number(options->page_type)};
+    cache->slot_bytes = model->slot * number_bytes(cache->number);
+    cache->byte_limit = options->byte_limit ? options->byte_limit : half_of_memory();
+    cache->buckets = buckets;
+    cache->n_buckets = FIRST_BUCKETS;
+    if (getrandom(&cache->key, sizeof cache->key, GRND_NONBLOCK) != (ssize_t)sizeof cache->key)
+        cache->key = (uint64_t)(uintptr_t)cache; /* early in the life of a machine: addresses are random too */
+    *out = cache;
+    return descent_ok(status);
+}
+
+void descent_cache_destroy(descent_cache *cache)
+{
+    if (!cache) return;
+    while (evict_one(cache))
+        ;
+    free(cache->buckets);
+    free(cache);
+}
+
+descent_cache_usage descent_cache_describe(const descent_cache *cache)
+{
+    return (descent_cache_usage){.bytes = cache->bytes,
+                                 .byte_limit = cache->byte_limit,
+                                 .pages = cache->pages,
+                                 .idle_pages = cache->idle_pages,
+                                 .shared_hits = cache->hits};
+}
+
+uint64_t descent_cache_bytes_needed(const descent_model *model, descent_page_type type, uint64_t tokens, descent_depth depth)
+{
+    uint64_t pages = tokens / PAGE_TOKENS + (tokens % PAGE_TOKENS != 0);
+    uint64_t slot = model->slot * number_bytes(page_number(type));
+    uint64_t planes = model->family->planes(model, depth), page_total, total;
+    if (__builtin_mul_overflow(planes * PAGE_TOKENS, slot, &page_total) ||
+        __builtin_add_overflow(page_total, sizeof(page) + PAGE_TOKENS * (uint64_t)model->info.width * sizeof(float), &page_total) ||
+        __builtin_mul_overflow(pages, page_total, &total))
+        return UINT64_MAX;
+    return total;
+}

@@ -1,0 +1,98 @@
+/* model.h: a loaded checkpoint as the engine's own files see it, and the interface a family implements.
+ *
+ * A family is one file and one entry in the table of model.c. It says which tensors and keys it needs, how many row steps
+ * a token takes at a depth and where in the network each of them lies, and advances a tile of rows by one step. Everything
+ * else (pages, sharing, batching, observing, errors) is written once, for all families.
+ *
+ * Words: a token's *progress* is the number of row steps it has done, 0 .. total(depth). A *place* is where in the network
+ * the step at some progress lies. A *plane* is what the cache keeps for one recursion step (NRGPT) or one layer (CEM).
+ */
+#ifndef DESCENT_MODEL_H
+#define DESCENT_MODEL_H
+
+#include "descent.h"
+#include "gguf.h"
+#include "kernels/kernels.h"
+
+struct tile; /* batch.h: the rows advanced together */
+
+typedef struct place {
+    uint32_t layer, kind, step; /* as in descent_site */
+    uint32_t group; /* rows of one group share their weights; groups are run in ascending order */
+    uint32_t plane; /* the plane whose history it reads and, beginning a recursion step or layer, writes */
+    uint32_t level; /* a row may run when every earlier token's level has reached its own */
+} place;
+
+typedef struct family {
+    const char *name; /* general.architecture */
+
+    /* Reads metadata and tensors, sets info (family fields) and the sizes below. What it allocates goes to
+     * model->weights and is released by unload, which is also called after a failed load. */
+    descent_code (*load)(descent_model *model, descent_status *status);
+    void (*unload)(descent_model *model);
+
+    uint32_t (*planes)(const descent_model *model, descent_depth depth);
+    uint32_t (*total)(const descent_model *model, descent_depth depth);
+    place (*locate)(const descent_model *model, descent_depth depth, uint32_t progress);
+    /* The progress at which the step of `site` lies; false where the model at that depth has no such step. */
+    bool (*find)(const descent_model *model, descent_depth depth, descent_site site, uint32_t *progress);
+
+    /* True where reading the energy at x(T) takes a row one step more, with a plane of its own, because history moves. */
+    bool measures;
+
+    /* x(0) of a token. */
+    void (*embed)(const descent_model *model, uint32_t token, size_t position, float *x);
+    /* Advances every row of the tile by the step at its place; rows are in order of sequence and position. */
+    void (*step)(struct tile *tile);
+    /* out = the final norm of x. */
+    void (*final_norm)(const descent_model *model, const float *x, float *out);
+} family;
+
+struct descent_model {
+    descent_model_info info;
+    const family *family;
+    gguf_file *file;
+    descent_tokenizer *tokenizer;
+    char name[128], variant[128];
+
+    void *weights;       /* the family's own struct */
+    matrix embedding;    /* [V, C] */
+    matrix head;         /* [V, C] */
+    const float *head_bias; /* [V] or NULL */
+
+    size_t slot;         /* numbers a token has in one plane */
+    size_t hidden;       /* widest hidden layer */
+    size_t frozen;       /* numbers a row keeps from step to step of a sub-layer, 0 where x is all */
+
+    void **widened;      /* weights that had to be stored anew, freed with the model */
+    size_t n_widened;
+};
+
+extern const family nrgpt_family, cem_family;
+
+/* ---- For a family's load --------------------------------------------------------------------------------------- */
+
+/* The key `suffix` under the model's architecture, e.g. "embedding_length" -> "nrgpt.embedding_length". */
+descent_code model_u32(const descent_model *model, const char *suffix, uint32_t min, uint32_t max, uint32_t *value,
+                       descent_status *status);
+descent_code model_f32(const descent_model *model, const char *suffix, float *value, descent_status *status);
+/* One of `choices` (ended by NULL): its index. */
+descent_code model_choice(const descent_model *model, const char *suffix, const char *const *choices, uint32_t *index,
+                          descent_status *status);
+
+/* A matrix of rows x cols in any weight type, its rows possibly padded to whole blocks. */
+descent_code model_matrix(descent_model *model, const char *name, size_t rows, size_t cols, matrix *w, descent_status *status);
+/* An F32 tensor of count numbers (count = rows * cols where cols is not 1). */
+descent_code model_vector(descent_model *model, const char *name, size_t rows, size_t cols, const float **values,
+                          descent_status *status);
+bool model_has_tensor(const descent_model *model, const char *name);
+
+/* Row r of a matrix as floats, stored in out or added to it. */
+void matrix_row(const matrix *w, size_t r, float *out, bool add);
+
+/* ---- Depth ----------------------------------------------------------------------------------------------------- */
+
+/* Every kind has 1 .. DESCENT_MAX_STEPS steps, others none. */
+descent_code depth_check(const descent_model *model, descent_depth depth, descent_status *status);
+
+#endif

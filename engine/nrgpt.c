@@ -1,0 +1,420 @@
+/* nrgpt.c: NRGPT (arXiv 2512.16762), one block applied T times. Section 1 of the mathematics:
+ *
+ *     g_i      = norm(x_i(t))
+ *     x_i(t+1) = x_i(t) - R ( grad_AT_i + s * grad_FF_i )
+ *
+ * A row step is one application of the block, plane t holds g_j(t). The attention reads history in the form that needs only
+ * g: q_h = H_h^T g_i, score_j = q_h . g_j, u_h = sum_j p_hj g_j, grad_AT_i = - sum_h alpha_h H_h u_h.
+ * Arrays are [rows][stride] over the tile; C is the width, F the feed-forward's hidden width. */
+#include "attention.h"
+#include "sequence.h"
+#include "status.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum feed_forward { FF1, FF2, FF2W } feed_forward;
+typedef enum rate { RATE_MATRIX, RATE_DIAG, RATE_SCALAR } rate;
+
+typedef struct nrgpt {
+    feed_forward ff;
+    rate rate;
+    bool strict, layer_norm;
+    uint32_t heads, hidden;
+    float beta, eps, ff_scale;
+    matrix positions;            /* [context, C] */
+    matrix *h;                   /* [heads] of [C, C] */
+    const float *alpha;          /* [heads], or NULL: 1 */
+    const float *norm, *norm_bias;
+    matrix w1, w2;               /* FF1, FF2W: w1 [F, C]; FF2: w1 [C, C], w2 [F, C]; FF2W: w2 [C, F] */
+    const float *b1, *b2;
+    matrix rate_matrix;          /* [C, C] */
+    const float *rate_vector;    /* [C] or [1] */
+    const float *final_norm, *final_bias;
+} nrgpt;
+
+/* ---- Loading --------------------------------------------------------------------------------------------------- */
+
+static const char *const ff_names[] = {"ff1", "ff2", "ff2w", NULL};
+static const char *const mask_names[] = {"causal", "strict", NULL};
+static const char *const norm_names[] = {"layernorm", "rmsnorm", NULL};
+static const char *const rate_names[] = {"matrix", "diag", "scalar", NULL};
+
+static descent_code load_settings(descent_model *model, nrgpt *w, descent_status *status)
+{
+    uint32_t ff, strict, norm, rate_kind, steps;
+    descent_code code;
+    if ((code = model_choice(model, "feed_forward", ff_names, &ff, status)) != DESCENT_OK) return code;
+    if ((code = model_choice(model, "attention.mask", mask_names, &strict, status)) != DESCENT_OK) return code;
+    if ((code = model_choice(model, "norm", norm_names, &norm, status)) != DESCENT_OK) return code;
+    if ((code = model_choice(model, "rate", rate_names, &rate_kind, status)) != DESCENT_OK) return code;
+    if ((code = model_u32(model, "attention.head_count", 1, 1u << 16, &w->heads, status)) != DESCENT_OK) return code;
+    if ((code = model_u32(model, "feed_forward_length", 1, 1u << 24, &w->hidden, status)) != DESCENT_OK) return code;
+    if ((code = model_u32(model, "steps", 1, DESCENT_MAX_STEPS, &steps, status)) != DESCENT_OK) return code;
+    if ((code = model_f32(model, "attention.beta", &w->beta, status)) != DESCENT_OK) return code;
+    if ((code = model_f32(model, "norm_epsilon", &w->eps, status)) != DESCENT_OK) return code;
+    if (!(w->beta > 0)) return descent_fail(status, DESCENT_BAD_FILE, "nrgpt.attention.beta is %g; expected more than 0", (double)w->beta);
+    if (!(w->eps >= 0)) return descent_fail(status, DESCENT_BAD_FILE, "nrgpt.norm_epsilon is %g; expected 0 or more", (double)w->eps);
+    if (model->info.layers != 1)
+        return descent_fail(status, DESCENT_BAD_FILE, "nrgpt.block_count is %u; an nrgpt model has one block", model->info.layers);
+    w->ff = (feed_forward)ff;
+    w->strict = strict == 1;
+    w->layer_norm = norm == 0;
+    w->rate = (rate)rate_kind;
+    model->info.kinds = 1;
+    model->info.kind_names[0] = "block";
+    model->info.trained.steps[0] = (uint16_t)steps;
+    model->info.deepens = true;
+    model->info.terms[0] = 2;
+    model->info.term_names[0][0] = "attention";
+    model->info.term_names[0][1] = "feed_forward";
+    (void)snprintf(model->variant, sizeof model->variant, "%s, %s mask, %s, %s rate", ff_names[ff], mask_names[strict], norm_names[norm],
+                   rate_names[rate_kind]);
+    return DESCENT_OK;
+}
+
+static descent_code load_attention(descent_model *model, nrgpt *w, descent_status *status)
+{
+    size_t C = model->info.width;
+    descent_code code;
+    if (w->heads > gguf_tensor_count(model->file))
+        return descent_fail(status, DESCENT_BAD_FILE, "nrgpt.attention.head_count is %u; the file has only %zu tensors", w->heads,
+                            gguf_tensor_count(model->file));
+    w->h = calloc(w->heads, sizeof *w->h);
+    if (!w->h) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for %u heads", w->heads);
+    for (uint32_t h = 0; h < w->heads; h++) {
+        char name[48];
+        (void)snprintf(name, sizeof name, "blk.0.attn_h.%u.weight", h);
+        if ((code = model_matrix(model, name, C, C, &w->h[h], status)) != DESCENT_OK) return code;
+    }
+    if (!model_has_tensor(model, "blk.0.attn_alpha.weight")) return DESCENT_OK;
+    return model_vector(model, "blk.0.attn_alpha.weight", w->heads, 1, &w->alpha, status);
+}
+
+static descent_code load_feed_forward(descent_model *model, nrgpt *w, descent_status *status)
+{
+    size_t C = model->info.width, F = w->hidden;
+    size_t rows1 = w->ff == FF2 ? C : F, rows2 = w->ff == FF2 ? F : C, cols2 = w->ff == FF2 ? C : F;
+    const float *scale;
+    descent_code code;
+    if ((code = model_matrix(model, "blk.0.ffn_1.weight", rows1, C, &w->w1, status)) != DESCENT_OK) return code;
+    if ((code = model_vector(model, "blk.0.ffn_1.bias", rows1, 1, &w->b1, status)) != DESCENT_OK) return code;
+    if ((code = model_vector(model, "blk.0.ffn_scale.weight", 1, 1, &scale, status)) != DESCENT_OK) return code;
+    w->ff_scale = *scale;
+    if (w->ff == FF1) return DESCENT_OK;
+    if ((code = model_matrix(model, "blk.0.ffn_2.weight", rows2, cols2, &w->w2, status)) != DESCENT_OK) return code;
+    return model_vector(model, "blk.0.ffn_2.bias", rows2, 1, &w->b2, status);
+}
+
+static descent_code load_ends(descent_model *model, nrgpt *w, descent_status *status)
+{
+    size_t C = model->info.width, V = model->info.vocab;
+    descent_code code;
+    if ((code = model_matrix(model, "position_embd.weight", model->info.context, C, &w->positions, status)) != DESCENT_OK) return code;
+    if ((code = model_vector(model, "blk.0.norm.weight", C, 1, &w->norm, status)) != DESCENT_OK) return code;
+    if (w->layer_norm && (code = model_vector(model, "blk.0.norm.bias", C, 1, &w->norm_bias, status)) != DESCENT_OK) return code;
+    code = w->rate == RATE_MATRIX
+               ? model_matrix(model, "blk.0.rate.weight", C, C, &w->rate_matrix, status)
+               : model_vector(model, "blk.0.rate.weight", w->rate == RATE_DIAG ? C : 1, 1, &w->rate_vector, status);
+    if (code != DESCENT_OK) return code;
+    if ((code = model_vector(model, "output_norm.weight", C, 1, &w->final_norm, status)) != DESCENT_OK) return code;
+    if ((code = model_vector(model, "output_norm.bias", C, 1, &w->final_bias, status)) != DESCENT_OK) return code;
+    if ((code = model_matrix(model, "output.weight", V, C, &model->head, status)) != DESCENT_OK) return code;
+    return model_vector(model, "output.bias", V, 1, &model->head_bias, status);
+}
+
+static descent_code nrgpt_load(descent_model *model, descent_status *status)
+{
+    nrgpt *w = calloc(1, sizeof *w);
+    if (!w) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a model");
+    model->weights = w;
+    descent_code code;
+    if ((code = load_settings(model, w, status)) != DESCENT_OK) return code;
+    if ((code = load_attention(model, w, status)) != DESCENT_OK) return code;
+    if ((code = load_feed_forward(model, w, status)) != DESCENT_OK) return code;
+    if ((code = load_ends(model, w, status)) != DESCENT_OK) return code;
+    model->slot = model->info.width;
+    model->hidden = w->hidden;
+    return DESCENT_OK;
+}
+
+static void nrgpt_unload(descent_model *model)
+{
+    nrgpt *w = model->weights;
+    if (w) free(w->h);
+    free(w);
+}
+
+/* ---- The shape of a descent ------------------------------------------------------------------------------------- */
+
+static uint32_t nrgpt_total(const descent_model *model, descent_depth depth)
+{
+    (void)model;
+    return depth.steps[0];
+}
+
+static place nrgpt_locate(const descent_model *model, descent_depth depth, uint32_t progress)
+{
+    (void)model;
+    (void)depth;
+    return (place){.step = progress, .plane = progress, .level = progress};
+}
+
+static bool nrgpt_find(const descent_model *model, descent_depth depth, descent_site site, uint32_t *progress)
+{
+    (void)model;
+    if (site.layer != 0 || site.kind != 0 || site.step >= depth.steps[0]) return false;
+    *progress = site.step;
+    return true;
+}
+
+/* x_i(0) = token_embedding[id_i] + position_embedding[i] */
+static void nrgpt_embed(const descent_model *model, uint32_t token, size_t position, float *x)
+{
+    const nrgpt *w = model->weights;
+    matrix_row(&model->embedding, token, x, false);
+    matrix_row(&w->positions, position, x, true);
+}
+
+static void normalize(const descent_model *model, const float *x, float *g)
+{
+    const nrgpt *w = model->weights;
+    const kernels *k = kernels_get();
+    if (w->layer_norm)
+        k->layer_norm(x, model->info.width, w->norm, w->norm_bias, w->eps, g);
+    else
+        k->rms_norm(x, model->info.width, w->norm, w->eps, g);
+}
+
+static void nrgpt_final_norm(const descent_model *model, const float *x, float *out)
+{
+    const nrgpt *w = model->weights;
+    kernels_get()->layer_norm(x, model->info.width, w->final_norm, w->final_bias, w->eps, out);
+}
+
+/* ---- Forces ---------------------------------------------------------------------------------------------------- */
+
+enum wide { X, G, NEXT_X, NEXT_G, ATTENTION, FEED, QUERY, MIXED, INNER, INNER_VALUE, INNER_SLOPE, RATED };
+enum hidden { Z, VALUE, SLOPE, BACK };
+enum term { TERM_ATTENTION, TERM_FEED_FORWARD };
+
+typedef float (*energies)[DESCENT_MAX_TERMS];
+
+/* One head: its share of the energy, and alpha_h u_h into MIXED where the gradient is wanted. */
+static void attend(const tile *t, const run *runs, size_t n_runs, uint32_t head, bool gradient, energies energy)
+{
+    const nrgpt *w = t->model->weights;
+    size_t C = t->model->info.width, stride = t->work->wide_stride;
+    float alpha = w->alpha ? w->alpha[head] : 1.0f;
+    const float *query = t->work->wide[QUERY];
+    float *mixed = t->work->wide[MIXED];
+    int threads = n_runs < t->threads ? (int)n_runs : (int)t->threads;
+#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(dynamic)
+    for (size_t i = 0; i < n_runs; i++) {
+        const run *r = &runs[i];
+        float *scores = run_scratch(t, 0), log_sum[RUN_ROWS];
+        run_scores(t, r, 0, C, query + r->first * stride, stride, scores, false);
+        run_softmax(t, r, scores, log_sum);
+        for (size_t m = 0; energy && m < r->n; m++) energy[r->first + m][TERM_ATTENTION] -= alpha / w->beta * log_sum[m];
+        if (!gradient) continue;
+        float *u = mixed + r->first * stride;
+        run_gather(t, r, 0, C, scores, u, stride);
+        for (size_t m = 0; m < r->n; m++)
+            for (size_t c = 0; c < C; c++) u[m * stride + c] *= alpha;
+    }
+}
+
+/* ATTENTION = sum_h H_h (alpha_h u_h) = -grad_AT at g, the keys of the rows' planes held fixed. */
+static void attention_force(const tile *t, const float *g, bool gradient, energies energy)
+{
+    const nrgpt *w = t->model->weights;
+    size_t C = t->model->info.width, stride = t->work->wide_stride;
+    float *query = t->work->wide[QUERY];
+    run runs[TILE_ROWS];
+    size_t n_runs = runs_make(t, w->strict, runs);
+    for (uint32_t h = 0; h < w->heads; h++) {
+        tile_project_back(t, &w->h[h], g, stride, query, stride, false);
+        if (w->beta != 1.0f)
+            for (size_t i = 0; i < t->n; i++)
+                for (size_t c = 0; c < C; c++) query[i * stride + c] *= w->beta;
+        attend(t, runs, n_runs, h, gradient, energy);
+        if (gradient) tile_project(t, &w->h[h], NULL, t->work->wide[MIXED], stride, t->work->wide[ATTENTION], stride, h > 0);
+    }
+}
+
+/* value = gelu(z), slope = gelu'(z), row by row. */
+static void activate(const tile *t, const float *z, size_t width, size_t stride, float *value, float *slope)
+{
+#pragma omp parallel for num_threads((int)t->threads) if (t->n * width > 1 << 14) schedule(static)
+    for (size_t i = 0; i < t->n; i++) t->kernels->gelu(z + i * stride, width, value + i * stride, slope + i * stride);
+}
+
+static void multiply(const tile *t, float *a, const float *b, size_t width, size_t stride)
+{
+    for (size_t i = 0; i < t->n; i++)
+        for (size_t k = 0; k < width; k++) a[i * stride + k] *= b[i * stride + k];
+}
+
+/* E = -|gelu(W g + b)|^2,  grad = -2 W^T( gelu(z) gelu'(z) ) */
+static void ff1_force(const tile *t, const float *g, bool gradient, energies energy)
+{
+    const nrgpt *w = t->model->weights;
+    workspace *k = t->work;
+    size_t F = w->hidden, hs = k->hidden_stride, ws = k->wide_stride;
+    tile_project(t, &w->w1, w->b1, g, ws, k->hidden[Z], hs, false);
+    activate(t, k->hidden[Z], F, hs, k->hidden[VALUE], k->hidden[SLOPE]);
+    for (size_t i = 0; energy && i < t->n; i++)
+        energy[i][TERM_FEED_FORWARD] = (float)-dot(k->hidden[VALUE] + i * hs, k->hidden[VALUE] + i * hs, F);
+    if (!gradient) return;
+    multiply(t, k->hidden[VALUE], k->hidden[SLOPE], F, hs);
+    tile_project_back(t, &w->w1, k->hidden[VALUE], hs, k->wide[FEED], ws, false);
+    for (size_t i = 0; i < t->n; i++)
+        for (size_t c = 0; c < t->model->info.width; c++) k->wide[FEED][i * ws + c] *= -2.0f;
+}
+
+/* E = -|gelu(W2 gelu(W1 g + b1) + b2)|^2 */
+static void ff2_force(const tile *t, const float *g, bool gradient, energies energy)
+{
+    const nrgpt *w = t->model->weights;
+    workspace *k = t->work;
+    size_t C = t->model->info.width, F = w->hidden, hs = k->hidden_stride, ws = k->wide_stride;
+    tile_project(t, &w->w1, w->b1, g, ws, k->wide[INNER], ws, false);
+    activate(t, k->wide[INNER], C, ws, k->wide[INNER_VALUE], k->wide[INNER_SLOPE]);
+    tile_project(t, &w->w2, w->b2, k->wide[INNER_VALUE], ws, k->hidden[Z], hs, false);
+    activate(t, k->hidden[Z], F, hs, k->hidden[VALUE], k->hidden[SLOPE]);
+    for (size_t i = 0; energy && i < t->n; i++)
+        energy[i][TERM_FEED_FORWARD] = (float)-dot(k->hidden[VALUE] + i * hs, k->hidden[VALUE] + i * hs, F);
+    if (!gradient) return;
+    multiply(t, k->hidden[VALUE], k->hidden[SLOPE], F, hs);
+    tile_project_back(t, &w->w2, k->hidden[VALUE], hs, k->wide[INNER], ws, false);
+    multiply(t, k->wide[INNER], k->wide[INNER_SLOPE], C, ws);
+    tile_project_back(t, &w->w1, k->wide[INNER], ws, k->wide[FEED], ws, false);
+    for (size_t i = 0; i < t->n; i++)
+        for (size_t c = 0; c < C; c++) k->wide[FEED][i * ws + c] *= -2.0f;
+}
+
+/* E = -g . y, y = W2 gelu(z) + b2;  grad = -( y + W1^T( (W2^T g) gelu'(z) ) ),  z = W1 g + b1 */
+static void ff2w_force(const tile *t, const float *g, bool gradient, energies energy)
+{
+    const nrgpt *w = t->model->weights;
+    workspace *k = t->work;
+    size_t C = t->model->info.width, F = w->hidden, hs = k->hidden_stride, ws = k->wide_stride;
+    tile_project(t, &w->w1, w->b1, g, ws, k->hidden[Z], hs, false);
+    activate(t, k->hidden[Z], F, hs, k->hidden[VALUE], k->hidden[SLOPE]);
+    tile_project(t, &w->w2, w->b2, k->hidden[VALUE], hs, k->wide[FEED], ws, false);
+    for (size_t i = 0; energy && i < t->n; i++)
+        energy[i][TERM_FEED_FORWARD] = (float)-dot(g + i * ws, k->wide[FEED] + i * ws, C);
+    if (!gradient) return;
+    tile_project_back(t, &w->w2, g, ws, k->hidden[BACK], hs, false);
+    multiply(t, k->hidden[BACK], k->hidden[SLOPE], F, hs);
+    tile_project_back(t, &w->w1, k->hidden[BACK], hs, k->wide[FEED], ws, true);
+    for (size_t i = 0; i < t->n; i++)
+        for (size_t c = 0; c < C; c++) k->wide[FEED][i * ws + c] = -k->wide[FEED][i * ws + c];
+}
+
+/* Energies at g, by term, and where wanted both gradients. */
+static void forces(const tile *t, const float *g, bool gradient, energies energy)
+{
+    static void (*const feed_forward_force[])(const tile *, const float *, bool, energies) = {ff1_force, ff2_force, ff2w_force};
+    const nrgpt *w = t->model->weights;
+    if (energy) memset(energy, 0, t->n * sizeof *energy);
+    attention_force(t, g, gradient, energy);
+    feed_forward_force[w->ff](t, g, gradient, energy);
+    for (size_t i = 0; energy && i < t->n; i++) energy[i][TERM_FEED_FORWARD] *= w->ff_scale;
+}
+
+/* ---- The step -------------------------------------------------------------------------------------------------- */
+
+/* NEXT_X = X - R ( grad_AT + s grad_FF ) */
+static void descend(const tile *t)
+{
+    const nrgpt *w = t->model->weights;
+    workspace *k = t->work;
+    size_t C = t->model->info.width, ws = k->wide_stride;
+    for (size_t i = 0; i < t->n; i++)
+        for (size_t c = 0; c < C; c++)
+            k->wide[FEED][i * ws + c] = w->ff_scale * k->wide[FEED][i * ws + c] - k->wide[ATTENTION][i * ws + c];
+    const float *gradient = k->wide[FEED];
+    if (w->rate == RATE_MATRIX) tile_project(t, &w->rate_matrix, NULL, gradient, ws, k->wide[RATED], ws, false);
+    for (size_t i = 0; i < t->n; i++)
+        for (size_t c = 0; c < C; c++) {
+            size_t at = i * ws + c;
+            float update = w->rate == RATE_MATRIX ? k->wide[RATED][at]
+                                                  : w->rate_vector[w->rate == RATE_DIAG ? c : 0] * gradient[at];
+            k->wide[NEXT_X][at] = k->wide[X][at] - update;
+        }
+}
+
+/* Rows that only read their energy at x(T) need plane T of earlier tokens that stopped at T: its contents follow from the
+ * states that those tokens keep. */
+static void complete_plane(const tile *t, const row *r)
+{
+    size_t C = t->model->info.width;
+    float *g = t->work->wide[NEXT_G];
+    for (size_t j = 0; j < r->position; j++) {
+        const page *p = sequence_page(r->sequence, j);
+        if (p->progress[j % PAGE_TOKENS] != r->where.plane) continue;
+        row earlier = {.sequence = r->sequence, .position = j, .where = r->where};
+        normalize(t->model, page_state(t->cache, p, j % PAGE_TOKENS), g);
+        (void)tile_write_key(t, &earlier, r->where.plane, 0, g, C);
+    }
+}
+
+static void write_keys(const tile *t, const float *g)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        const row *r = t->rows[i];
+        if (r->measuring && (i == 0 || t->rows[i - 1]->sequence != r->sequence)) complete_plane(t, r);
+        (void)tile_write_key(t, r, r->where.plane, 0, g + i * t->work->wide_stride, t->model->info.width);
+    }
+}
+
+static void observe(const tile *t)
+{
+    workspace *k = t->work;
+    size_t ws = k->wide_stride;
+    bool energy = t->watch & DESCENT_OBSERVE_ENERGY;
+    for (size_t i = 0; i < t->n; i++) normalize(t->model, k->wide[NEXT_X] + i * ws, k->wide[NEXT_G] + i * ws);
+    if (energy) forces(t, k->wide[NEXT_G], false, k->energy[1]);
+    for (size_t i = 0; i < t->n; i++) {
+        const row *r = t->rows[i];
+        if (!r->sequence->observe || r->sequence->ended != DESCENT_OK) continue;
+        bool final = r->measuring;
+        tile_report(t, i, &(step_record){.x = k->wide[X] + i * ws,
+                                         .g = k->wide[G] + i * ws,
+                                         .next_x = final ? NULL : k->wide[NEXT_X] + i * ws,
+                                         .next_g = final ? NULL : k->wide[NEXT_G] + i * ws,
+                                         .before = energy ? k->energy[0][i] : NULL,
+                                         .after = energy && !final ? k->energy[1][i] : NULL,
+                                         .final = final});
+    }
+}
+
+static void nrgpt_step(tile *t)
+{
+    workspace *k = t->work;
+    size_t ws = k->wide_stride;
+    tile_gather(t, k->wide[X]);
+    for (size_t i = 0; i < t->n; i++) normalize(t->model, k->wide[X] + i * ws, k->wide[G] + i * ws);
+    tile_intervene_g(t, k->wide[G]);
+    write_keys(t, k->wide[G]);
+    forces(t, k->wide[G], true, t->watch & DESCENT_OBSERVE_ENERGY ? k->energy[0] : NULL);
+    descend(t);
+    tile_scatter(t, k->wide[NEXT_X]);
+    if (t->watch) observe(t);
+}
+
+const family nrgpt_family = {
+    .name = "nrgpt",
+    .load = nrgpt_load,
+    .unload = nrgpt_unload,
+    .planes = nrgpt_total,
+    .total = nrgpt_total,
+    .locate = nrgpt_locate,
+    .find = nrgpt_find,
+    .measures = true,
+    .embed = nrgpt_embed,
+    .step = nrgpt_step,
+    .final_norm = nrgpt_final_norm,
+};

@@ -1,0 +1,348 @@
+/* sequence.c: tokens and the pages that belong to them. Owns appending, truncating, changing depth, and what is shared
+ * with others: pages are looked for when an empty sequence receives its first tokens (or a new depth), and offered once full
+ * and no longer holding the last token. Rows are advanced by batch.c. */
+#include "sequence.h"
+
+#include "batch.h"
+#include "status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Shared with batch.c, observe.c and snapshot.c -------------------------------------------------------------- */
+
+void sequence_count(descent_sequence *s)
+{
+    size_t i = s->finished;
+    while (i > 0 && sequence_progress(s, i - 1) < s->total) i--;
+    while (i < s->length && sequence_progress(s, i) >= s->total) i++;
+    s->finished = i;
+}
+
+void sequence_publish(descent_sequence *s, bool last)
+{
+    if (s->no_sharing || s->ended != DESCENT_OK) return;
+    page *parent = NULL;
+    for (size_t b = 0; b < s->n_pages && b < s->private_from; b++) {
+        size_t end = (b + 1) * PAGE_TOKENS;
+        if (end > s->finished || (end == s->length && !last)) return;
+        page *p = s->pages[b];
+        if (!p->published) {
+            if (p->worker) return;
+            p = page_publish(s->cache, p, parent, &s->seed);
+            s->pages[b] = p;
+            if (!p->published) return;
+        }
+        parent = p;
+    }
+}
+
+descent_code sequence_make_private(descent_sequence *s, size_t first, descent_status *status)
+{
+    for (size_t b = first; b < s->n_pages; b++) {
+        page *p = s->pages[b], *own;
+        if (!p->published && p->users == 1) continue;
+        size_t held = s->length - b * PAGE_TOKENS;
+        descent_code code = page_copy(s->cache, p, held < PAGE_TOKENS ? held : PAGE_TOKENS, &own, status);
+        if (code != DESCENT_OK) return code;
+        s->pages[b] = own;
+        page_release(s->cache, p);
+    }
+    if (first < s->private_from) s->private_from = first;
+    return DESCENT_OK;
+}
+
+void sequence_end(descent_sequence *s, size_t position, place where)
+{
+    if (s->ended != DESCENT_OK) return;
+    s->ended = DESCENT_DIVERGED;
+    s->ended_position = position;
+    s->ended_step = where.step;
+    s->ended_layer = where.layer;
+    s->ended_kind = where.kind;
+}
+
+static descent_code sequence_alive(const descent_sequence *s, descent_status *status)
+{
+    if (s->ended == DESCENT_OK) return DESCENT_OK;
+    return descent_sequence_state_code(s, status);
+}
+
+/* ---- Making and unmaking --------------------------------------------------------------------------------------- */
+
+static void sequence_settle(descent_sequence *s)
+{
+    const descent_model *model = s->cache->model;
+    s->total = model->family->total(model, s->depth);
+    s->seed.depth = model->info.deepens ? (descent_depth){{0}} : s->depth;
+}
+
+descent_code descent_sequence_create(descent_cache *cache, const descent_sequence_options *options, descent_sequence **out,
+                                     descent_status *status)
+{
+    static const descent_sequence_options defaults = {0};
+    if (!cache || !out) return descent_fail(status, DESCENT_BAD_ARGUMENT, "a sequence needs a cache and a place to be put");
+    if (!options) options = &defaults;
+    descent_depth depth = options->depth, none = {{0}};
+    if (!memcmp(&depth, &none, sizeof depth)) depth = cache->model->info.trained;
+    descent_code code = depth_check(cache->model, depth, status);
+    if (code != DESCENT_OK) return code;
+    descent_sequence *s = calloc(1, sizeof *s);
+    if (!s) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a sequence");
+    s->cache = cache;
+    s->depth = depth;
+    s->seed.share_group = options->share_group;
+    s->no_sharing = options->no_sharing;
+    s->private_from = SIZE_MAX;
+    sequence_settle(s);
+    *out = s;
+    return descent_ok(status);
+}
+
+static void drop_pages(descent_sequence *s, size_t keep)
+{
+    while (s->n_pages > keep) page_release(s->cache, s->pages[--s->n_pages]);
+}
+
+void descent_sequence_destroy(descent_sequence *s)
+{
+    if (!s) return;
+    if (s->batch) descent_batch_remove(s->batch, s);
+    sequence_publish(s, true);
+    drop_pages(s, 0);
+    for (size_t i = 0; i < s->n_interventions; i++) free(s->interventions[i].values);
+    free(s->interventions);
+    sequence_drop_starts(s, 0);
+    free(s->starts);
+    free(s->pages);
+    free(s->tokens);
+    free(s);
+}
+
+/* ---- Tokens ---------------------------------------------------------------------------------------------------- */
+
+static descent_code make_room(descent_sequence *s, size_t length, descent_status *status)
+{
+    size_t blocks = (length + PAGE_TOKENS - 1) / PAGE_TOKENS;
+    if (blocks <= s->room) return DESCENT_OK;
+    size_t room = blocks > 2 * s->room ? blocks : 2 * s->room;
+    uint32_t *tokens = realloc(s->tokens, room * PAGE_TOKENS * sizeof *tokens);
+    if (tokens) s->tokens = tokens;
+    page **pages = tokens ? realloc(s->pages, room * sizeof *pages) : NULL;
+    if (!pages) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a sequence of %zu tokens", length);
+    s->pages = pages;
+    s->room = room;
+    return DESCENT_OK;
+}
+
+/* Takes pages that others computed for the sequence's first tokens. */
+static void adopt_shared(descent_sequence *s)
+{
+    if (s->no_sharing) return;
+    page *parent = NULL;
+    while ((s->n_pages + 1) * PAGE_TOKENS < s->length && s->n_pages < s->private_from) {
+        page *p = page_find(s->cache, parent, &s->seed, s->tokens + s->n_pages * PAGE_TOKENS);
+        if (!p) break;
+        page_hold(s->cache, p);
+        s->pages[s->n_pages++] = p;
+        s->cache->hits++;
+        parent = p;
+    }
+}
+
+/* Pages for every token that has none, with those tokens in them. */
+static descent_code add_pages(descent_sequence *s, size_t from, descent_status *status)
+{
+    while (s->n_pages * PAGE_TOKENS < s->length) {
+        descent_code code = page_create(s->cache, &s->pages[s->n_pages], status);
+        if (code != DESCENT_OK) return code;
+        s->n_pages++;
+    }
+    for (size_t i = from; i < s->length; i++) {
+        page *p = sequence_page(s, i);
+        if (p->published) continue;
+        p->tokens[i % PAGE_TOKENS] = s->tokens[i];
+        p->progress[i % PAGE_TOKENS] = 0;
+        p->origin[i % PAGE_TOKENS] = 0;
+        p->started[i % PAGE_TOKENS] = false;
+    }
+    return DESCENT_OK;
+}
+
+descent_code descent_sequence_append(descent_sequence *s, const uint32_t *tokens, size_t count, descent_status *status)
+{
+    const descent_model_info *info = &s->cache->model->info;
+    descent_code code = sequence_alive(s, status);
+    if (code != DESCENT_OK) return code;
+    if (count == 0) return descent_ok(status);
+    if (count > info->context - s->length)
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "%zu tokens after %zu: the context of %s holds %u", count, s->length, info->name,
+                            info->context);
+    for (size_t i = 0; i < count; i++)
+        if (tokens[i] >= info->vocab)
+            return descent_fail(status, DESCENT_BAD_ARGUMENT, "token %u at position %zu: the vocabulary has ids 0 to %u", tokens[i],
+                                s->length + i, info->vocab - 1);
+    size_t length = s->length, n_pages = s->n_pages;
+    if ((code = make_room(s, length + count, status)) != DESCENT_OK) return code;
+    memcpy(s->tokens + length, tokens, count * sizeof *tokens);
+    s->length += count;
+    if (length == 0) adopt_shared(s);
+    if ((code = add_pages(s, length, status)) != DESCENT_OK) {
+        s->length = length;
+        drop_pages(s, n_pages);
+        return code;
+    }
+    sequence_count(s);
+    if (length == 0) s->reused = s->finished;
+    sequence_publish(s, false);
+    return descent_ok(status);
+}
+
+descent_code descent_sequence_truncate(descent_sequence *s, size_t count, descent_status *status)
+{
+    if (count > s->length)
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "cannot keep %zu tokens of a sequence of %zu", count, s->length);
+    if (s->ended != DESCENT_OK && count > s->ended_position)
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "the sequence diverged at token %zu: at most that many tokens can be kept",
+                            s->ended_position);
+    if (count == s->length) return descent_ok(status);
+    if (s->batch) descent_batch_remove(s->batch, s);
+    sequence_publish(s, true);
+    size_t kept = count / PAGE_TOKENS, part = count % PAGE_TOKENS;
+    if (part) { /* a page cut in two goes on as a page of its own */
+        page *p = s->pages[kept];
+        if (p->published || p->users > 1) {
+            page *own;
+            descent_code code = page_copy(s->cache, p, part, &own, status);
+            if (code != DESCENT_OK) return code;
+            s->pages[kept] = own;
+            page_release(s->cache, p);
+        }
+        kept++;
+    }
+    drop_pages(s, kept);
+    sequence_drop_starts(s, count);
+    s->length = count;
+    if (s->finished > count) s->finished = count;
+    if (s->reused > count) s->reused = count;
+    s->ended = DESCENT_OK;
+    return descent_ok(status);
+}
+
+/* ---- Depth ----------------------------------------------------------------------------------------------------- */
+
+/* Where another depth is another computation: every token starts again, from what others have computed at that depth. */
+static descent_code restart(descent_sequence *s, descent_depth depth, descent_status *status)
+{
+    descent_depth before = s->depth;
+    page **pages = s->pages;
+    size_t n_pages = s->n_pages;
+    s->pages = calloc(s->room ? s->room : 1, sizeof *s->pages);
+    if (!s->pages) {
+        s->pages = pages;
+        return descent_fail(status, DESCENT_NO_MEMORY, "no memory to restart a sequence of %zu tokens", s->length);
+    }
+    s->n_pages = 0;
+    s->depth = depth;
+    sequence_settle(s);
+    adopt_shared(s);
+    descent_code code = add_pages(s, s->n_pages * PAGE_TOKENS, status);
+    page **dropped = code == DESCENT_OK ? pages : s->pages;
+    size_t n_dropped = code == DESCENT_OK ? n_pages : s->n_pages;
+    if (code != DESCENT_OK) {
+        s->pages = pages;
+        s->n_pages = n_pages;
+        s->depth = before;
+        sequence_settle(s);
+    }
+    while (n_dropped > 0) page_release(s->cache, dropped[--n_dropped]);
+    free(dropped);
+    if (code != DESCENT_OK) return code;
+    s->finished = 0;
+    sequence_count(s);
+    s->reused = s->finished;
+    return DESCENT_OK;
+}
+
+descent_code descent_sequence_set_depth(descent_sequence *s, descent_depth depth, descent_status *status)
+{
+    const descent_model *model = s->cache->model;
+    descent_code code = sequence_alive(s, status);
+    if (code != DESCENT_OK) return code;
+    if ((code = depth_check(model, depth, status)) != DESCENT_OK) return code;
+    if (!memcmp(&depth, &s->depth, sizeof depth)) return descent_ok(status);
+    if (s->has_starts && !model->info.deepens)
+        return descent_fail(status, DESCENT_UNSUPPORTED, "a %s sequence with started tokens keeps its depth: make a new sequence",
+                            model->info.family);
+    if (s->batch) descent_batch_remove(s->batch, s);
+    sequence_publish(s, true);
+    if (!model->info.deepens) {
+        code = restart(s, depth, status);
+        return code == DESCENT_OK ? descent_ok(status) : code;
+    }
+    s->depth = depth;
+    sequence_settle(s);
+    sequence_count(s);
+    if (s->reused > s->finished) s->reused = s->finished;
+    return descent_ok(status);
+}
+
+/* ---- Reading --------------------------------------------------------------------------------------------------- */
+
+descent_depth descent_sequence_depth(const descent_sequence *s)
+{
+    return s->depth;
+}
+
+size_t descent_sequence_length(const descent_sequence *s)
+{
+    return s->length;
+}
+
+const uint32_t *descent_sequence_tokens(const descent_sequence *s)
+{
+    return s->tokens;
+}
+
+size_t descent_sequence_finished(const descent_sequence *s)
+{
+    return s->finished;
+}
+
+size_t descent_sequence_reused(const descent_sequence *s)
+{
+    return s->reused;
+}
+
+uint64_t descent_sequence_steps_run(const descent_sequence *s)
+{
+    return s->steps_run;
+}
+
+descent_code descent_sequence_state_code(const descent_sequence *s, descent_status *status)
+{
+    const descent_model_info *info = &s->cache->model->info;
+    if (s->ended == DESCENT_OK) return descent_ok(status);
+    if (info->layers == 1 && info->kinds == 1)
+        return descent_fail(status, DESCENT_DIVERGED, "diverged at token %zu, step %u: its state is not finite", s->ended_position,
+                            s->ended_step);
+    return descent_fail(status, DESCENT_DIVERGED, "diverged at token %zu, step %u of %s in layer %u: its state is not finite",
+                        s->ended_position, s->ended_step, info->kind_names[s->ended_kind], s->ended_layer);
+}
+
+descent_code descent_sequence_state(const descent_sequence *s, size_t position, float *x, uint32_t *steps, descent_status *status)
+{
+    const descent_model *model = s->cache->model;
+    if (position >= s->length)
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "position %zu of a sequence of %zu tokens", position, s->length);
+    const page *p = sequence_page(s, position);
+    uint32_t progress = p->progress[position % PAGE_TOKENS];
+    if (progress == 0 && s->batch && position >= s->finished && position < s->next_row && !model->info.deepens)
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "token %zu is in the middle of its descent", position);
+    if (progress == 0 && !p->started[position % PAGE_TOKENS])
+        model->family->embed(model, s->tokens[position], position, x);
+    else
+        memcpy(x, page_state(s->cache, p, position % PAGE_TOKENS), model->info.width * sizeof *x);
+    if (steps) *steps = progress;
+    return descent_ok(status);
+}

@@ -1,0 +1,87 @@
+/* sequence.h: one mutable timeline, as the engine's own files see it. */
+#ifndef DESCENT_SEQUENCE_H
+#define DESCENT_SEQUENCE_H
+
+#include "cache.h"
+
+/* What descent_sequence_intervene was asked, kept in order. */
+typedef struct intervention {
+    descent_site site;
+    descent_intervention how;
+    float *values; /* [C] */
+} intervention;
+
+/* What descent_sequence_start was given, where a token may have to begin again. */
+typedef struct start {
+    size_t position;
+    float *x; /* [C] */
+} start;
+
+struct descent_sequence {
+    descent_cache *cache;
+    descent_depth depth;
+    uint32_t total;       /* row steps of a token at that depth */
+    page_seed seed;
+    bool no_sharing;
+    size_t private_from;  /* the first block (page index) that is kept from others; SIZE_MAX: none */
+
+    uint32_t *tokens;
+    size_t length;
+    page **pages;         /* [blocks in use] */
+    size_t n_pages, room; /* pages held; pages the arrays have room for */
+
+    size_t finished;      /* tokens, from the first, whose progress has reached total */
+    size_t reused;
+    uint64_t steps_run;
+
+    struct descent_batch *batch; /* that holds its rows, or NULL */
+    size_t next_row;      /* the first position not enrolled yet, while in a batch */
+
+    int observe;
+    descent_observer observer;
+    void *observer_user;
+    intervention *interventions;
+    size_t n_interventions;
+    start *starts;
+    size_t n_starts;
+    bool has_starts;      /* some token's history begins after step 0 */
+
+    descent_code ended;   /* DESCENT_DIVERGED, or DESCENT_OK */
+    size_t ended_position;
+    uint32_t ended_step, ended_layer, ended_kind;
+
+    uint32_t scan_level;  /* of batch.c, within one step: the lowest level of the rows seen so far */
+};
+
+static inline page *sequence_page(const descent_sequence *s, size_t position)
+{
+    return s->pages[position / PAGE_TOKENS];
+}
+
+static inline uint32_t sequence_progress(const descent_sequence *s, size_t position)
+{
+    return sequence_page(s, position)->progress[position % PAGE_TOKENS];
+}
+
+/* Recounts `finished` after progress or depth changed. */
+void sequence_count(descent_sequence *s);
+
+/* Publishes what is full and finished; the page of the last token only where `last`. */
+void sequence_publish(descent_sequence *s, bool last);
+
+/* From block `first` on, pages that others may see become copies of the sequence's own. */
+descent_code sequence_make_private(descent_sequence *s, size_t first, descent_status *status);
+
+/* Ends the sequence: its state at `place` of `position` is not finite. */
+void sequence_end(descent_sequence *s, size_t position, place where);
+
+/* Puts x of a token that has done none of its steps into its page (which has room for it). */
+void sequence_begin_token(const descent_sequence *s, size_t position);
+
+/* Forgets starts from position `first` on. */
+void sequence_drop_starts(descent_sequence *s, size_t first);
+
+/* Applies the interventions on x (or on g, where `on_g`) at a place to values [C]. True where there was one. */
+bool sequence_intervene(const descent_sequence *s, size_t position, place where, bool on_g, float *values);
+
+#endif

@@ -1,0 +1,266 @@
+/* snapshot.c: a sequence as a file. Owns the format:
+ *
+ *     header | tokens | page, page, ... | hash of all before
+ *     page: planes (u32) | progress, origin (u32 each), started (u8) of its tokens | x [tokens][C] | planes [tokens][slot]
+ *
+ * little-endian as in memory, a page holding only the tokens the sequence has. The file is for the same program on the same
+ * model; a restored sequence never offers its pages to others, since what is in them came from outside. */
+#include "sequence.h"
+#include "status.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char magic[8] = "DSCNTSEQ";
+enum { VERSION = 1 };
+
+typedef struct header {
+    char magic[8];
+    uint32_t version, page_type;
+    uint64_t fingerprint, length, share_group;
+    uint16_t depth[DESCENT_MAX_KINDS];
+    uint32_t has_starts;
+} header;
+
+/* One file being written or read, its running hash, and the first thing that went wrong. */
+typedef struct stream {
+    FILE *file;
+    uint64_t hash;
+    bool failed;
+} stream;
+
+static uint64_t hash_on(uint64_t hash, const unsigned char *data, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) hash = (hash ^ data[i]) * 0x100000001b3u;
+    return hash;
+}
+
+static void put(stream *s, const void *data, size_t bytes)
+{
+    if (s->failed || bytes == 0) return;
+    s->hash = hash_on(s->hash, data, bytes);
+    s->failed = fwrite(data, 1, bytes, s->file) != bytes;
+}
+
+static void take(stream *s, void *data, size_t bytes)
+{
+    if (s->failed || bytes == 0) return;
+    s->failed = fread(data, 1, bytes, s->file) != bytes;
+    if (!s->failed) s->hash = hash_on(s->hash, data, bytes);
+}
+
+static size_t page_tokens(const descent_sequence *s, size_t block)
+{
+    size_t left = s->length - block * PAGE_TOKENS;
+    return left < PAGE_TOKENS ? left : PAGE_TOKENS;
+}
+
+/* ---- Saving ---------------------------------------------------------------------------------------------------- */
+
+static void put_page(stream *out, const descent_sequence *s, size_t block)
+{
+    const page *p = s->pages[block];
+    size_t n = page_tokens(s, block), width = s->cache->model->info.width;
+    uint32_t planes = p->x ? p->n_planes : 0, has_x = p->x != NULL;
+    put(out, &has_x, sizeof has_x);
+    put(out, &planes, sizeof planes);
+    put(out, p->progress, n * sizeof p->progress[0]);
+    put(out, p->origin, n * sizeof p->origin[0]);
+    put(out, p->started, n * sizeof p->started[0]);
+    for (size_t i = 0; has_x && i < n; i++) {
+        if (p->progress[i] > 0 || p->started[i]) put(out, page_state(s->cache, p, i), width * sizeof(float));
+        for (uint32_t t = p->origin[i]; t < planes && t < p->progress[i]; t++) put(out, page_slot(s->cache, p, t, i), s->cache->slot_bytes);
+    }
+}
+
+static void put_sequence(stream *out, const descent_sequence *s)
+{
+    header h = {.version = VERSION,
+                .page_type = (uint32_t)s->cache->page_type,
+                .fingerprint = s->cache->model->info.fingerprint,
+                .length = s->length,
+                .share_group = s->seed.share_group,
+                .has_starts = s->has_starts};
+    memcpy(h.magic, magic, sizeof magic);
+    memcpy(h.depth, s->depth.steps, sizeof h.depth);
+    put(out, &h, sizeof h);
+    put(out, s->tokens, s->length * sizeof *s->tokens);
+    for (size_t b = 0; b < s->n_pages; b++) put_page(out, s, b);
+    uint64_t hash = out->hash;
+    put(out, &hash, sizeof hash);
+}
+
+descent_code descent_sequence_save(const descent_sequence *s, const char *path, descent_status *status)
+{
+    descent_code code = descent_sequence_state_code(s, status);
+    if (code != DESCENT_OK) return code;
+    if (s->batch) return descent_fail(status, DESCENT_BAD_ARGUMENT, "cannot save while the sequence has rows in a batch: take them out first");
+    if (s->n_starts > 0 && !s->cache->model->info.deepens && s->finished < s->length)
+        return descent_fail(status, DESCENT_UNSUPPORTED, "a %s sequence with started tokens is saved once they are finished",
+                            s->cache->model->info.family);
+    size_t size = strlen(path) + 24;
+    char *beside = malloc(size);
+    if (!beside) return descent_fail(status, DESCENT_NO_MEMORY, "no memory to save a sequence");
+    (void)snprintf(beside, size, "%s.%ld.part", path, (long)getpid());
+    stream out = {.file = fopen(beside, "wb"), .hash = 0xcbf29ce484222325u};
+    if (!out.file) {
+        code = descent_fail(status, DESCENT_IO, "cannot write %s: %s", beside, strerror(errno));
+        free(beside);
+        return code;
+    }
+    put_sequence(&out, s);
+    if (fflush(out.file) != 0 || fsync(fileno(out.file)) != 0) out.failed = true;
+    int saved = errno;
+    if (fclose(out.file) != 0) out.failed = true;
+    if (!out.failed && rename(beside, path) != 0) {
+        out.failed = true;
+        saved = errno;
+    }
+    if (out.failed) {
+        (void)remove(beside);
+        code = descent_fail(status, DESCENT_IO, "cannot write %s: %s", path, strerror(saved));
+    }
+    free(beside);
+    return code == DESCENT_OK ? descent_ok(status) : code;
+}
+
+/* ---- Restoring ------------------------------------------------------------------------------------------------- */
+
+static bool finite_numbers(const void *data, size_t n, number_type type)
+{
+    const float *wide = data;
+    const uint16_t *half = data;
+    for (size_t i = 0; i < n; i++) {
+        if (type == NUMBER_F32 && !isfinite(wide[i])) return false;
+        if (type == NUMBER_F16 && (half[i] & 0x7c00u) == 0x7c00u) return false;
+    }
+    return true;
+}
+
+static descent_code short_file(const char *path, descent_status *status)
+{
+    return descent_fail(status, DESCENT_BAD_FILE, "%s ends early or cannot be read: not a whole saved sequence", path);
+}
+
+static descent_code damaged(const char *path, const char *what, size_t position, descent_status *status)
+{
+    return descent_fail(status, DESCENT_BAD_FILE, "%s: %s of token %zu is out of range: the file is damaged", path, what, position);
+}
+
+/* A token's progress and origin are such as its model and depth can give. */
+static bool plausible(const descent_sequence *s, const page *p, size_t i, uint32_t planes)
+{
+    bool deepens = s->cache->model->info.deepens;
+    uint32_t progress = p->progress[i], origin = p->origin[i];
+    if (deepens) return origin <= progress && progress <= planes && progress <= DESCENT_MAX_STEPS;
+    return (progress == 0 || progress == s->total) && origin < s->total && (progress == 0 || planes >= s->cache->model->info.layers);
+}
+
+static descent_code take_page(stream *in, descent_sequence *s, size_t block, const char *path, descent_status *status)
+{
+    page *p = s->pages[block];
+    size_t n = page_tokens(s, block), width = s->cache->model->info.width, first = block * PAGE_TOKENS;
+    uint32_t has_x = 0, planes = 0;
+    unsigned char started[PAGE_TOKENS] = {0};
+    take(in, &has_x, sizeof has_x);
+    take(in, &planes, sizeof planes);
+    take(in, p->progress, n * sizeof p->progress[0]);
+    take(in, p->origin, n * sizeof p->origin[0]);
+    take(in, started, n);
+    if (in->failed) return short_file(path, status);
+    uint32_t most = s->cache->model->info.deepens ? DESCENT_MAX_STEPS + 1 : s->cache->model->info.layers;
+    if (planes > most) return damaged(path, "the number of planes", first, status);
+    for (size_t i = 0; i < n; i++) {
+        p->started[i] = started[i] != 0;
+        if (!plausible(s, p, i, planes) || (!has_x && (p->progress[i] || p->started[i])))
+            return damaged(path, "the progress", first + i, status);
+    }
+    if (!has_x) return DESCENT_OK;
+    descent_code code = page_reserve(s->cache, p, planes, status);
+    if (code != DESCENT_OK) return code;
+    for (size_t i = 0; i < n; i++) {
+        float *x = page_state(s->cache, p, i);
+        bool holds_x = p->progress[i] > 0 || p->started[i];
+        if (holds_x) take(in, x, width * sizeof *x);
+        if (in->failed) return short_file(path, status);
+        if (holds_x && !finite_numbers(x, width, NUMBER_F32)) return damaged(path, "the state", first + i, status);
+        for (uint32_t t = p->origin[i]; t < planes && t < p->progress[i]; t++) {
+            void *slot = page_slot(s->cache, p, t, i);
+            take(in, slot, s->cache->slot_bytes);
+            if (in->failed) return short_file(path, status);
+            if (!finite_numbers(slot, s->cache->model->slot, s->cache->number)) return damaged(path, "a plane", first + i, status);
+        }
+    }
+    return DESCENT_OK;
+}
+
+static descent_code check_header(const descent_cache *cache, const header *h, const char *path, descent_status *status)
+{
+    const descent_model_info *info = &cache->model->info;
+    if (memcmp(h->magic, magic, sizeof magic) != 0)
+        return descent_fail(status, DESCENT_BAD_FILE, "%s is not a saved sequence", path);
+    if (h->version != VERSION)
+        return descent_fail(status, DESCENT_UNSUPPORTED, "%s has version %u; this program reads %d", path, h->version, VERSION);
+    if (h->fingerprint != info->fingerprint)
+        return descent_fail(status, DESCENT_BAD_FILE, "%s was saved with another model than %s", path, info->name);
+    if (h->page_type != (uint32_t)cache->page_type)
+        return descent_fail(status, DESCENT_BAD_FILE, "%s was saved with another page type than this cache has", path);
+    if (h->length > info->context)
+        return descent_fail(status, DESCENT_BAD_FILE, "%s holds %llu tokens; the context of %s holds %u", path,
+                            (unsigned long long)h->length, info->name, info->context);
+    return DESCENT_OK;
+}
+
+static descent_code take_tokens(stream *in, descent_sequence *s, size_t length, const char *path, descent_status *status)
+{
+    uint32_t *tokens = malloc((length ? length : 1) * sizeof *tokens);
+    if (!tokens) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for %zu tokens", length);
+    take(in, tokens, length * sizeof *tokens);
+    descent_code code = in->failed ? short_file(path, status) : descent_sequence_append(s, tokens, length, status);
+    free(tokens);
+    return code;
+}
+
+static descent_code take_sequence(stream *in, descent_cache *cache, const char *path, descent_sequence **made, descent_status *status)
+{
+    header h = {0};
+    take(in, &h, sizeof h);
+    if (in->failed) return short_file(path, status);
+    descent_code code = check_header(cache, &h, path, status);
+    if (code != DESCENT_OK) return code;
+    descent_sequence_options options = {.share_group = h.share_group};
+    memcpy(options.depth.steps, h.depth, sizeof h.depth);
+    if ((code = descent_sequence_create(cache, &options, made, status)) != DESCENT_OK) return code;
+    descent_sequence *s = *made;
+    s->private_from = 0;
+    s->has_starts = h.has_starts != 0;
+    if ((code = take_tokens(in, s, (size_t)h.length, path, status)) != DESCENT_OK) return code;
+    for (size_t b = 0; b < s->n_pages; b++)
+        if ((code = take_page(in, s, b, path, status)) != DESCENT_OK) return code;
+    uint64_t expected = in->hash, found = 0;
+    take(in, &found, sizeof found);
+    if (in->failed) return short_file(path, status);
+    if (found != expected || fgetc(in->file) != EOF)
+        return descent_fail(status, DESCENT_BAD_FILE, "%s is damaged: its contents do not match its hash", path);
+    sequence_count(s);
+    return DESCENT_OK;
+}
+
+descent_code descent_sequence_restore(descent_cache *cache, const char *path, descent_sequence **out, descent_status *status)
+{
+    stream in = {.file = fopen(path, "rb"), .hash = 0xcbf29ce484222325u};
+    if (!in.file) return descent_fail(status, DESCENT_IO, "cannot read %s: %s", path, strerror(errno));
+    descent_sequence *made = NULL;
+    descent_code code = take_sequence(&in, cache, path, &made, status);
+    (void)fclose(in.file);
+    if (code != DESCENT_OK) {
+        descent_sequence_destroy(made);
+        return code;
+    }
+    *out = made;
+    return descent_ok(status);
+}

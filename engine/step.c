@@ -1,0 +1,162 @@
+/* step.c: what every family's step is made of: products over a tile's rows on all threads, moving states between pages
+ * and the tile, writing keys, and reporting to observers. Shapes: arrays are [rows of the tile][stride]. */
+#include "batch.h"
+#include "sequence.h"
+
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+/* ---- Products -------------------------------------------------------------------------------------------------- */
+
+/* Multiply-adds below which waking the other threads costs more than it saves. */
+enum { WORTH_SHARING = 1 << 17 };
+
+static int threads_for(const tile *t, const matrix *w)
+{
+    return w->rows * w->cols * t->n < WORTH_SHARING ? 1 : (int)t->threads;
+}
+
+/* The part of n outputs that thread `i` of `threads` computes, in whole vectors of 16. */
+static void share(size_t n, int i, int threads, size_t *first, size_t *last)
+{
+    size_t blocks = (n + 15) / 16, k = (size_t)i, all = (size_t)threads;
+    *first = blocks * k / all * 16;
+    *last = blocks * (k + 1) / all * 16;
+    if (*last > n) *last = n;
+}
+
+void tile_project(const tile *t, const matrix *w, const float *bias, const float *x, size_t x_stride, float *y, size_t y_stride,
+                  bool add)
+{
+    int threads = threads_for(t, w);
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+        size_t first, last;
+        share(w->rows, omp_get_thread_num(), omp_get_num_threads(), &first, &last);
+        if (first < last) t->kernels->project(w, x, x_stride, t->n, y, y_stride, first, last, add);
+        for (size_t m = 0; bias && m < t->n; m++)
+            for (size_t r = first; r < last; r++) y[m * y_stride + r] += bias[r];
+    }
+}
+
+void tile_project_back(const tile *t, const matrix *w, const float *u, size_t u_stride, float *y, size_t y_stride, bool add)
+{
+    int threads = threads_for(t, w);
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+        size_t first, last;
+        share(w->cols, omp_get_thread_num(), omp_get_num_threads(), &first, &last);
+        if (first < last) t->kernels->project_back(w, u, u_stride, t->n, y, y_stride, first, last, add);
+    }
+}
+
+double dot(const float *a, const float *b, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += (double)a[i] * (double)b[i];
+    return sum;
+}
+
+/* ---- States ---------------------------------------------------------------------------------------------------- */
+
+void tile_gather(const tile *t, float *x)
+{
+    size_t width = t->model->info.width, stride = t->work->wide_stride;
+    for (size_t i = 0; i < t->n; i++) {
+        row *r = t->rows[i];
+        if (sequence_intervene(r->sequence, r->position, r->where, false, r->x)) r->own_after = NAN;
+        memcpy(x + i * stride, r->x, width * sizeof *x);
+    }
+}
+
+void tile_intervene_g(const tile *t, float *g)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        row *r = t->rows[i];
+        if (sequence_intervene(r->sequence, r->position, r->where, true, g + i * t->work->wide_stride)) r->own_after = NAN;
+    }
+}
+
+static bool all_finite(const float *v, size_t n)
+{
+    uint32_t bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &v[i], sizeof bits);
+        bad |= (bits & 0x7f800000u) == 0x7f800000u;
+    }
+    return bad == 0;
+}
+
+void tile_scatter(const tile *t, const float *x)
+{
+    size_t width = t->model->info.width, stride = t->work->wide_stride;
+    for (size_t i = 0; i < t->n; i++) {
+        row *r = t->rows[i];
+        if (r->measuring || r->sequence->ended != DESCENT_OK) continue;
+        if (all_finite(x + i * stride, width))
+            memcpy(r->x, x + i * stride, width * sizeof *x);
+        else
+            sequence_end(r->sequence, r->position, r->where);
+    }
+}
+
+bool tile_write_key(const tile *t, const row *r, uint32_t plane, size_t offset, const float *values, size_t count)
+{
+    page *p = sequence_page(r->sequence, r->position);
+    char *slot = page_slot(t->cache, p, plane, r->position % PAGE_TOKENS);
+    bool finite = all_finite(values, count);
+    if (t->cache->number == NUMBER_F32) {
+        memcpy(slot + offset * sizeof(float), values, count * sizeof(float));
+    } else {
+        uint16_t *half = (uint16_t *)(void *)slot + offset;
+        t->kernels->to_f16(values, count, half);
+        for (size_t i = 0; i < count; i++) finite = finite && (half[i] & 0x7c00u) != 0x7c00u;
+    }
+    if (!finite) sequence_end(r->sequence, r->position, r->where);
+    return finite;
+}
+
+/* ---- Observing ------------------------------------------------------------------------------------------------- */
+
+static float distance(const float *a, const float *b, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+    return (float)sqrt(sum);
+}
+
+static float sum_terms(const float *energy, uint32_t terms)
+{
+    double sum = 0;
+    for (uint32_t k = 0; k < terms; k++) sum += (double)energy[k];
+    return (float)sum;
+}
+
+void tile_report(const tile *t, size_t i, const step_record *record)
+{
+    row *r = t->rows[i];
+    const descent_sequence *s = r->sequence;
+    size_t width = t->model->info.width;
+    uint32_t terms = t->model->info.terms[r->where.kind];
+    descent_observation seen = {.site = {r->where.layer, r->where.kind, r->where.step, r->position}, .final = record->final};
+    for (int k = 0; k < DESCENT_MAX_TERMS; k++) seen.energy[k] = NAN;
+    seen.own_change = seen.history_change = seen.update_norm = seen.relative_change = NAN;
+    if ((s->observe & DESCENT_OBSERVE_ENERGY) && record->before) {
+        float now = sum_terms(record->before, terms);
+        for (uint32_t k = 0; k < terms; k++) seen.energy[k] = record->before[k];
+        seen.history_change = now - r->own_after;
+        r->own_after = record->after ? sum_terms(record->after, terms) : NAN;
+        seen.own_change = r->own_after - now;
+    }
+    if ((s->observe & DESCENT_OBSERVE_CONVERGENCE) && record->next_x) {
+        seen.update_norm = distance(record->next_x, record->x, width);
+        seen.relative_change = distance(record->next_g, record->g, width) / (float)sqrt(dot(record->g, record->g, width));
+    }
+    if (s->observe & DESCENT_OBSERVE_STATE) {
+        seen.x = record->x;
+        seen.g = record->g;
+    }
+    s->observer(s->observer_user, &seen);
+}

@@ -145,8 +145,10 @@ static void mark_pages(descent_batch *b, descent_sequence *s)
     s->batch = any ? b : NULL;
 }
 
+/* A row goes. A token that cannot go on from the middle of its descent stands at its beginning again. */
 static void leave(descent_batch *b, row *r)
 {
+    if (!resumes(b) && r->progress < r->sequence->total) sequence_begin_token(r->sequence, r->position);
     if (r->frozen) b->free_frozen[b->n_free_frozen++] = r->frozen;
     r->frozen = NULL;
 }
@@ -162,7 +164,6 @@ void descent_batch_remove(descent_batch *b, descent_sequence *s)
             continue;
         }
         leave(b, r);
-        if (!resumes(b)) sequence_begin_token(s, r->position);
     }
     b->n = kept;
     mark_pages(b, s);
@@ -260,6 +261,7 @@ static size_t choose_rows(descent_batch *b)
     for (size_t i = 0; i < b->n; i++) {
         row *r = &b->rows[i];
         r->where = model->family->locate(model, r->sequence->depth, r->progress);
+        r->moved = false;
         r->sequence->scan_level = UINT32_MAX;
         if (r->where.group < group) group = r->where.group;
     }
@@ -288,12 +290,13 @@ static void run_tile(descent_batch *b, row **rows, size_t n)
     t.model->family->step(&t);
 }
 
-/* Counts the step of a row that has run. True when it has nothing left to do. */
+/* Counts the step of a row that has run; a state that moved counts even where the sequence has ended since. True when the row
+ * has nothing left to do. */
 static bool advance(descent_batch *b, row *r)
 {
     descent_sequence *s = r->sequence;
     page *p = sequence_page(s, r->position);
-    if (s->ended != DESCENT_OK || r->measuring) return true;
+    if (!r->moved) return true;
     s->steps_run++;
     r->progress++;
     if (resumes(b) || r->progress == s->total) p->progress[r->position % PAGE_TOKENS] = r->progress;

@@ -16,6 +16,7 @@ typedef struct row {
     size_t position;
     uint32_t progress;
     place where;
+    bool moved;           /* this step gave it its next state */
     bool measuring;       /* has come to its depth and only reads its energy at x(T) */
     float *x;             /* [C], in its page */
     float *frozen;        /* [model->frozen], kept from step to step of a sub-layer */

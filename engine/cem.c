@@ -97,7 +97,7 @@ static descent_code load_settings(descent_model *model, cem *w, descent_status *
 /* cos and sin of every position's rotation, pair (d, d + D/2) turning by position * base^(-2d/D). */
 static descent_code load_rotation(descent_model *model, cem *w, descent_status *status)
 {
-    enum { MOST_NUMBERS = 1 << 28 };
+    enum { MOST_NUMBERS = 1 << 26 };
     float base;
     descent_code code = model_f32(model, "rope.freq_base", &base, status);
     if (code != DESCENT_OK) return code;

@@ -95,7 +95,8 @@ void tile_scatter(const tile *t, const float *x)
     for (size_t i = 0; i < t->n; i++) {
         row *r = t->rows[i];
         if (r->measuring || r->sequence->ended != DESCENT_OK) continue;
-        if (all_finite(x + i * stride, width))
+        r->moved = all_finite(x + i * stride, width);
+        if (r->moved)
             memcpy(r->x, x + i * stride, width * sizeof *x);
         else
             sequence_end(r->sequence, r->position, r->where);

@@ -377,5 +377,12 @@ static void print_help(const cli_command *command, const cli_option *options, si
     printf("\nOptions:\n");
     for (size_t i = 0; i < n_options; i++) print_option(&options[i], width);
     printf("  -h, --help                    this text\n");
-    if (command->notes) printf("\n%s", command->notes);
+    for (const char *notes = command->notes; notes; notes = *notes ? notes + 1 : NULL) {
+        char paragraph[512];
+        size_t length = strcspn(notes, "\n");
+        snprintf(paragraph, sizeof paragraph, "%.*s", (int)length, notes);
+        putchar('\n');
+        print_wrapped(paragraph, 0, width);
+        notes += length;
+    }
 }

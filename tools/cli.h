@@ -58,7 +58,7 @@ typedef struct cli_command {
     const char *name;       /* "run" */
     const char *positional; /* as --help shows it: "MODEL [PROMPT]" */
     const char *summary;    /* one sentence */
-    const char *notes;      /* printed after the options; may be NULL */
+    const char *notes;      /* paragraphs after the options, a newline between them; may be NULL */
     size_t least, most;     /* positionals; most at most CLI_MAX_POSITIONALS */
 } cli_command;
 

@@ -16,10 +16,10 @@ static const cli_command eval_command = {
     .name = "eval",
     .positional = "MODEL",
     .summary = "Measures a model at one recursion depth or several: the loss of a text, or how many questions it answers exactly.",
-    .notes = "--file: windows of the model's context, each begun anew, predict every token but the first once. The loss is in\n"
-             "nats per token; bits per byte count the bytes that the predicted tokens stand for.\n\n"
-             "--match: lines PROMPT <tab> ANSWER; a greedy continuation of at most 60 tokens is right when the token before\n"
-             "its end-of-text token is the answer. The prompt ends with the first = where there is one.\n",
+    .notes = "--file: windows of the model's context, each begun anew, predict every token but the first once. The loss is "
+             "in nats per token; bits per byte count the bytes that the predicted tokens stand for.\n"
+             "--match: lines PROMPT <tab> ANSWER; a greedy continuation of at most 60 tokens is right when the token before "
+             "its end-of-text token is the answer. The prompt ends with the first = where there is one.",
     .least = 1,
     .most = 1,
 };
@@ -60,7 +60,7 @@ static double bits_per_byte(const loss_result *result)
 static int print_results_json(json_t *results)
 {
     json_t *object = json_pack("{so}", "results", results);
-    int failed = !object || json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) != 0;
+    int failed = !object || json_dumpf(object, stdout, JSON_REAL_PRECISION(12)) != 0;
     putchar('\n');
     json_decref(object);
     if (!failed) return EXIT_SUCCESS;

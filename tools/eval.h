@@ -22,6 +22,7 @@ typedef struct match_item {
     uint32_t *prompt; /* up to and with the first "="; released with descent_free */
     size_t prompt_count;
     char *answer; /* owned by the item */
+    int64_t answer_token; /* the token that spells it alone; -1 where it takes several */
 } match_item;
 
 typedef struct match_set {

@@ -11,6 +11,22 @@ enum { MOST_TOKENS = 60, MOST_BYTES = 64 << 20 };
 
 /* ---- Reading ---------------------------------------------------------------------------------------------------- */
 
+/* The answer as a token, where one spells it: a token's own text may hold a separator that the answer does not. */
+static int read_answer(const session *with, const char *shown, match_item *item)
+{
+    descent_status status;
+    uint32_t *tokens = NULL;
+    size_t count = 0;
+    item->answer_token = -1;
+    if (descent_tokenizer_encode(with->tokenizer, item->answer, strlen(item->answer), 0, &tokens, &count, &status) != DESCENT_OK) {
+        cli_error("%s, the answer: %s", shown, status.message);
+        return EXIT_FAILURE;
+    }
+    if (count == 1) item->answer_token = tokens[0];
+    descent_free(tokens);
+    return EXIT_SUCCESS;
+}
+
 /* One line without its newline. `shown` names file and line in messages. */
 static int read_item(const session *with, const char *shown, const char *line, size_t length, match_item *item)
 {
@@ -29,6 +45,7 @@ static int read_item(const session *with, const char *shown, const char *line, s
     }
     memcpy(item->answer, tab + 1, answer);
     int exit_code = session_encode(with, shown, line, prompt, 0, &item->prompt, &item->prompt_count);
+    if (exit_code == EXIT_SUCCESS) exit_code = read_answer(with, shown, item);
     if (exit_code != EXIT_SUCCESS) return exit_code;
     if (item->prompt_count && item->prompt_count <= with->info->context) return EXIT_SUCCESS;
     cli_error("%s: the prompt has %zu tokens, the model takes 1 to %u", shown, item->prompt_count, with->info->context);
@@ -87,6 +104,7 @@ static bool is_right(const match_item *item, const generation *text, descent_dec
     if (text->end != GENERATION_EOS || text->count < 2) return false;
     /* EOS was chosen, not appended: the sequence ends with the token before it. */
     uint32_t last = descent_sequence_tokens(text->sequence)[descent_sequence_length(text->sequence) - 1];
+    if ((int64_t)last == item->answer_token) return true;
     size_t length = 0, rest = 0, wanted = strlen(item->answer);
     const char *piece = descent_decoder_push(decoder, last, &length);
     bool same = piece && length == wanted && !memcmp(piece, item->answer, wanted);

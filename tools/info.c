@@ -18,7 +18,7 @@ static const cli_command info_command = {
     .name = "info",
     .positional = "FILE",
     .summary = "Shows what the GGUF file FILE holds: metadata, tensors, parameters, and the memory it takes.",
-    .notes = "The history's memory is that of one sequence of --context tokens at depth --steps.\n",
+    .notes = "The history's memory is that of one sequence of --context tokens at depth --steps.",
     .least = 1,
     .most = 1,
 };
@@ -215,9 +215,10 @@ static int print_json(const report *r)
     const descent_model_info *info = r->info;
     char fingerprint[17];
     snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, info->fingerprint);
-    json_t *memory = json_pack("{sI sI so ss sI}", "file_bytes", (json_int_t)info->file_bytes, "context",
+    json_t *history = r->history_bytes <= INT64_MAX ? json_integer((json_int_t)r->history_bytes) : json_null();
+    json_t *memory = json_pack("{sI sI so ss so}", "file_bytes", (json_int_t)info->file_bytes, "context",
                                (json_int_t)r->context, "steps", depth_json(r, r->depth), "page_type",
-                               page_type_names[r->page_type], "history_bytes", (json_int_t)r->history_bytes);
+                               page_type_names[r->page_type], "history_bytes", history);
     json_t *object = json_pack(
         "{so so ss ss ss sI ss sI sI sI sI so sb ss so so so so}", "file", text_json(r->path), "name", text_json(info->name),
         "family", info->family, "variant", info->variant, "weight_type", info->weight_type, "parameters",
@@ -225,7 +226,7 @@ static int print_json(const report *r)
         (json_int_t)info->vocab, "context", (json_int_t)info->context, "layers", (json_int_t)info->layers, "trained_steps",
         depth_json(r, info->trained), "deepens", info->deepens, "isa", descent_isa(), "tokenizer", tokenizer_json(r),
         "metadata", metadata_json(r), "tensors", tensors_json(r), "memory", memory);
-    int failed = !object || json_dumpf(object, stdout, JSON_INDENT(2)) != 0;
+    int failed = !object || json_dumpf(object, stdout, 0) != 0;
     putchar('\n');
     json_decref(object);
     if (!failed) return EXIT_SUCCESS;
@@ -255,7 +256,7 @@ int command_info(int argc, char **argv)
     descent_model *model;
     report r = {.path = arguments.positional[0], .page_type = (descent_page_type)page_type};
     if (descent_model_open(r.path, &model, &status) != DESCENT_OK) {
-        cli_error("%s: %s", r.path, status.message);
+        cli_error("%s", status.message);
         return EXIT_FAILURE;
     }
     r.model = model;

@@ -115,7 +115,7 @@ int read_depth(const cli_command *command, const descent_model *model, const cha
     descent_status status;
     if (!text) *depth = descent_model_describe(model)->trained;
     else if (descent_depth_parse(model, text, depth, &status) != DESCENT_OK)
-        return cli_usage_error(command, "--steps: %s", status.message);
+        return cli_usage_error(command, "%s", status.message);
     return EXIT_SUCCESS;
 }
 

@@ -18,9 +18,9 @@ static const cli_command run_command = {
     .name = "run",
     .positional = "MODEL [PROMPT]",
     .summary = "Continues PROMPT with the model in the GGUF file MODEL and writes the continuation to standard output.",
-    .notes = "The prompt is PROMPT, the file of --file, or standard input where that is no terminal. With none of them, on a\n"
-             "terminal, every line you type is a prompt; /help there tells more.\n\n"
-             "Exit codes: 0, 1 on failure, 2 for a mistake in the options, 130 after Ctrl-C (what was written stays).\n",
+    .notes = "The prompt is PROMPT, the file of --file, or standard input where that is no terminal. With none of them, "
+             "on a terminal, every line you type is a prompt; /help there tells more.\n"
+             "Exit codes: 0, 1 on failure, 2 for a mistake in the options, 130 after Ctrl-C (what was written stays).",
     .least = 1,
     .most = 2,
 };
@@ -37,13 +37,22 @@ typedef struct run_options {
     bool ignore_eos, parse_special, echo, trace, json;
 } run_options;
 
+static int64_t random_seed(void)
+{
+    uint64_t bits = 0;
+    FILE *source = fopen("/dev/urandom", "rb");
+    if (!source || fread(&bits, sizeof bits, 1, source) != 1) bits = (uint64_t)time(NULL) * 0x9e3779b97f4a7c15u ^ (uint64_t)getpid();
+    if (source) fclose(source);
+    return (int64_t)(bits >> 33); /* short enough to be typed again */
+}
+
 static void set_defaults(run_options *o)
 {
     descent_sampling sampling = descent_sampling_defaults();
     *o = (run_options){.session = {.chunk = 512},
                        .most = 0,
                        .top_k = 0,
-                       .seed = INT64_MIN, /* stands for "not given": --seed starts one above */
+                       .seed = random_seed(),
                        .temperature = (double)sampling.temperature,
                        .top_p = 1,
                        .typical_p = 1,
@@ -59,10 +68,10 @@ static void run_option_table(run_options *o, cli_option *table)
                                                         "both; the trained depth by default");
     table[i++] = cli_text('f', "file", "FILE", &o->file, "read the prompt from FILE; - is standard input");
     table[i++] = cli_text(0, "tokens", "IDS", &o->tokens, "the prompt as token ids, 1,2,3; ids are written then");
-    table[i++] = cli_integer('n', "max-tokens", &o->most, 1, UINT32_MAX, "tokens to generate; the rest of the context by default");
+    table[i++] = cli_integer('n', "max-tokens", &o->most, 1, INT64_MAX, "tokens to generate; the rest of the context by default");
     table[i++] = cli_repeated(0, "stop", "TEXT", &o->stop, "end before this text; may be repeated");
     table[i++] = cli_real(0, "temperature", &o->temperature, 0, INFINITY, "0: always the likeliest token; default 1");
-    table[i++] = cli_integer(0, "top-k", &o->top_k, 0, INT32_MAX, "sample from the k likeliest; 0: all");
+    table[i++] = cli_integer(0, "top-k", &o->top_k, 0, INT64_MAX, "sample from the k likeliest; 0: all");
     table[i++] = cli_real_above(0, "top-p", &o->top_p, 0, 1, "sample from the likeliest that together reach p");
     table[i++] = cli_real(0, "min-p", &o->min_p, 0, 1, "sample from those at least p times as likely as the likeliest");
     table[i++] = cli_real_above(0, "typical-p", &o->typical_p, 0, 1, "locally typical sampling");
@@ -70,9 +79,9 @@ static void run_option_table(run_options *o, cli_option *table)
     table[i++] = cli_real(0, "presence-penalty", &o->presence, -INFINITY, INFINITY, "taken off the logits of generated tokens");
     table[i++] = cli_real(0, "frequency-penalty", &o->frequency, -INFINITY, INFINITY, "the same, once per occurrence");
     table[i++] = cli_repeated(0, "logit-bias", "ID=B", &o->bias, "add B to the logit of token ID; may be repeated");
-    table[i++] = cli_integer('s', "seed", &o->seed, INT64_MIN + 1, INT64_MAX, "for the same text again; random by default");
+    table[i++] = cli_integer('s', "seed", &o->seed, INT64_MIN, INT64_MAX, "for the same text again; random by default");
     table[i++] = cli_flag(0, "ignore-eos", &o->ignore_eos, "never sample the end-of-text token");
-    table[i++] = cli_integer(0, "min-tokens", &o->min_tokens, 0, UINT32_MAX, "no end of text before so many tokens");
+    table[i++] = cli_integer(0, "min-tokens", &o->min_tokens, 0, INT64_MAX, "no end of text before so many tokens");
     table[i++] = cli_flag(0, "parse-special", &o->parse_special, "special tokens spelled in the prompt are those tokens");
     table[i++] = cli_flag(0, "echo", &o->echo, "write the prompt before its continuation");
     table[i++] = cli_flag(0, "trace", &o->trace, "after the text, the energies of every generated token's descent");
@@ -81,15 +90,6 @@ static void run_option_table(run_options *o, cli_option *table)
 }
 
 /* ---- From options to a completion -------------------------------------------------------------------------------- */
-
-static int64_t random_seed(void)
-{
-    uint64_t bits = 0;
-    FILE *source = fopen("/dev/urandom", "rb");
-    if (!source || fread(&bits, sizeof bits, 1, source) != 1) bits = (uint64_t)time(NULL) * 0x9e3779b97f4a7c15u ^ (uint64_t)getpid();
-    if (source) fclose(source);
-    return (int64_t)(bits >> 33); /* short enough to be typed again */
-}
 
 /* Reads "ID=B" items into an array that the caller frees. */
 static int read_bias(const cli_list *items, uint32_t vocab, descent_logit_bias **bias)
@@ -140,7 +140,7 @@ static int make_completion_options(const run_options *o, const session *with, de
     if (exit_code != EXIT_SUCCESS) return exit_code;
     descent_sampling sampling = descent_sampling_defaults();
     sampling.temperature = (float)o->temperature;
-    sampling.top_k = (int32_t)o->top_k;
+    sampling.top_k = o->top_k > INT32_MAX ? INT32_MAX : (int32_t)o->top_k;
     sampling.top_p = (float)o->top_p;
     sampling.min_p = (float)o->min_p;
     sampling.typical_p = (float)o->typical_p;
@@ -150,8 +150,8 @@ static int make_completion_options(const run_options *o, const session *with, de
     sampling.bias = *bias;
     sampling.n_bias = o->bias.count;
     sampling.ignore_eos = o->ignore_eos;
-    sampling.min_tokens = (uint32_t)o->min_tokens;
-    sampling.seed = o->seed == INT64_MIN ? random_seed() : o->seed;
+    sampling.min_tokens = o->min_tokens > UINT32_MAX ? UINT32_MAX : (uint32_t)o->min_tokens;
+    sampling.seed = o->seed;
     out->sampling = sampling;
     if (descent_sampling_check(&sampling, with->info->vocab, &status) != DESCENT_OK)
         return cli_usage_error(&run_command, "%s", status.message);
@@ -201,7 +201,7 @@ static int print_json(const session *with, const completion_options *options, co
                                "timings", timings);
     if (options->trace)
         json_object_set_new(object, "trace", trace_json(&done->steps, with, done->tokens, done->count));
-    int failed = !object || json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) != 0;
+    int failed = !object || json_dumpf(object, stdout, JSON_REAL_PRECISION(9)) != 0;
     putchar('\n');
     json_decref(object);
     if (!failed) return EXIT_SUCCESS;

@@ -13,9 +13,9 @@ void session_option_table(session_options *options, cli_option *table)
     table[3] = cli_integer(0, "chunk", &options->chunk, 1, SESSION_MAX_ROWS, "tokens descending side by side");
 }
 
-static int failed(const char *path, const descent_status *status)
+static int failed(const descent_status *status)
 {
-    cli_error("%s: %s", path, status->message);
+    cli_error("%s", status->message);
     return EXIT_FAILURE;
 }
 
@@ -23,13 +23,13 @@ int session_open(const char *path, const session_options *options, session *open
 {
     descent_status status;
     *opened = (session){.page_type = (descent_page_type)options->page_type, .rows = (size_t)options->chunk};
-    if (descent_model_open(path, &opened->model, &status) != DESCENT_OK) return failed(path, &status);
+    if (descent_model_open(path, &opened->model, &status) != DESCENT_OK) return failed(&status);
     opened->info = descent_model_describe(opened->model);
     opened->tokenizer = descent_model_tokenizer(opened->model);
     descent_cache_options cache = {.page_type = opened->page_type, .byte_limit = options->cache_bytes};
-    if (descent_cache_create(opened->model, &cache, &opened->cache, &status) != DESCENT_OK) return failed(path, &status);
+    if (descent_cache_create(opened->model, &cache, &opened->cache, &status) != DESCENT_OK) return failed(&status);
     descent_batch_options batch = {.max_rows = (uint32_t)options->chunk, .threads = (uint32_t)options->threads};
-    if (descent_batch_create(opened->cache, &batch, &opened->batch, &status) != DESCENT_OK) return failed(path, &status);
+    if (descent_batch_create(opened->cache, &batch, &opened->batch, &status) != DESCENT_OK) return failed(&status);
     return EXIT_SUCCESS;
 }
 

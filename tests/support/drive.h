@@ -1,0 +1,97 @@
+/* drive.h: running sequences through descent.h in the many ways that must come to the same, and collecting everything that
+ * comes out. What a function here is refused by the engine fails the running test with the engine's message. */
+#ifndef TEST_DRIVE_H
+#define TEST_DRIVE_H
+
+#include "descent.h"
+#include "reference.h"
+#include "rng.h"
+
+enum {
+    OBSERVE_ALL = DESCENT_OBSERVE_ENERGY | DESCENT_OBSERVE_CONVERGENCE | DESCENT_OBSERVE_STATE | DESCENT_OBSERVE_FINAL
+};
+
+/* What an observer saw, laid out as a reference_run: at[program][step], arrays over positions. */
+typedef struct record_step {
+    bool *seen;      /* [L] */
+    float *x, *g;    /* [L][C] */
+    float *energy[DESCENT_MAX_TERMS];
+    float *own_change, *history_change, *update_norm, *relative_change; /* [L] */
+} record_step;
+
+typedef struct record {
+    size_t count, width, programs, kinds;
+    size_t *steps;
+    record_step **at;
+} record;
+
+/* Room for `count` tokens at up to `depth`. */
+record *record_create(const descent_model *model, size_t count, descent_depth depth);
+void record_free(record *r);
+/* Observes into r from now on. */
+void record_observe(record *r, descent_sequence *sequence, int flags);
+const record_step *record_at(const record *r, descent_site site);
+/* Every observation against the reference's: x and g as states, energies and norms as energies. Fails where positions
+ * from..to-1 have one not seen. Everything must have been asked for. */
+void compare_record(const record *got, const reference_run *expected, size_t from, size_t to);
+/* The same bits, at sites that both have seen; fails where there is none. */
+void compare_records(const record *got, const record *expected);
+
+typedef enum drive_chunks {
+    DRIVE_WHOLE = 0, /* all tokens appended at once, descent_batch_finish */
+    DRIVE_SINGLE,    /* one token appended, finished, its logits read; and the next */
+    DRIVE_UNEVEN     /* appended in random chunks, added and stepped in random amounts */
+} drive_chunks;
+
+typedef struct drive_options {
+    descent_depth depth;
+    descent_page_type page_type;
+    uint64_t byte_limit; /* 0: the default */
+    uint32_t max_rows;   /* 0: the default */
+    uint32_t threads;    /* 0: 1 */
+    drive_chunks chunks;
+    size_t mates;  /* other sequences enrolled beside this one, at depths of their own */
+    int observe;   /* flags, or 0 */
+    bool sharing;  /* look for and offer shared pages */
+    uint64_t seed; /* of chunks and mates */
+} drive_options;
+
+/* Everything that came out of one sequence. */
+typedef struct outcome {
+    size_t count, width, vocab;
+    float *logits; /* [L][V] */
+    float *states; /* [L][C] */
+    record *seen;  /* NULL where nobody observed */
+} outcome;
+
+/* One sequence from nothing to its end, in a cache and batch of its own. */
+outcome drive(const descent_model *model, const uint32_t *tokens, size_t count, const drive_options *options);
+/* The same in a cache and batch that exist; options say what they need not. The sequence is destroyed. */
+outcome drive_in(descent_cache *cache, descent_batch *batch, const descent_model *model, const uint32_t *tokens, size_t count,
+                 const drive_options *options);
+/* Logits and states of a finished sequence. */
+outcome drive_read(descent_batch *batch, const descent_model *model, const descent_sequence *sequence);
+void outcome_free(outcome *o);
+void compare_outcome(const outcome *got, const reference_run *expected);
+/* The same bits everywhere. */
+void compare_outcomes(const outcome *got, const outcome *expected);
+
+/* ---- Small steps ------------------------------------------------------------------------------------------------- */
+
+descent_model *drive_open(const char *path);
+/* Writes the model into a scratch file and opens it. */
+descent_model *drive_open_test_model(const test_model *model);
+descent_cache *drive_cache(const descent_model *model, descent_page_type page_type, uint64_t byte_limit);
+descent_batch *drive_batch(descent_cache *cache, uint32_t max_rows, uint32_t threads);
+/* `count` tokens appended (0: none), at `depth`. */
+descent_sequence *drive_sequence(descent_cache *cache, descent_depth depth, bool sharing, const uint32_t *tokens, size_t count);
+void drive_append(descent_sequence *sequence, const uint32_t *tokens, size_t count);
+void drive_finish(descent_batch *batch, descent_sequence *sequence);
+/* Logits [V] of one position. */
+void drive_logits(descent_batch *batch, const descent_sequence *sequence, size_t position, float *logits);
+
+/* Fails the running test unless the code is the one wanted and the message (NULL: not looked at) holds the words. */
+void expect_code(descent_code code, descent_code wanted, const descent_status *status, const char *words);
+void expect_ok(descent_code code, const descent_status *status);
+
+#endif

@@ -1,0 +1,165 @@
+/* random_model.c: drawing shapes and weights. */
+#include "random_model.h"
+
+#include "descent.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
+size_t test_rounds(size_t meant)
+{
+    const char *text = getenv("DESCENT_TEST_ROUNDS");
+    double times = text ? strtod(text, NULL) : SANITIZED ? 0.25 : 1.0;
+    double rounds = floor((double)meant * times);
+    return rounds < 1.0 ? 1 : (size_t)rounds;
+}
+
+uint64_t test_seed(uint64_t test, size_t round)
+{
+    const char *text = getenv("DESCENT_TEST_SEED");
+    return (text ? strtoull(text, NULL, 10) : 0) + test * 1000000u + round;
+}
+
+static const char *one_of(rng *r, const char *const *words, size_t count)
+{
+    return words[rng_below(r, count)];
+}
+
+test_model random_shape(rng *r, bool cem, size_t context)
+{
+    static const size_t widths[] = {4, 20, 36, 51, 33, 64, 32, 7};
+    static const size_t head_widths[] = {2, 4, 6, 10, 16};
+    test_model m = {.cem = cem, .weight = TEST_F32, .norm_epsilon = (double)1e-5f};
+    m.context = context;
+    m.vocab = rng_between(r, 5, 90);
+    m.heads = rng_between(r, 1, 5);
+    m.layers = cem ? rng_between(r, 1, 3) : 1;
+    m.width = cem ? m.heads * head_widths[rng_below(r, 5)] : widths[rng_below(r, 8)];
+    m.hidden = rng_between(r, 3, 120);
+    m.steps[0] = (unsigned)rng_between(r, 1, 5);
+    m.steps[1] = cem ? (unsigned)rng_between(r, 1, 5) : 0;
+    if (cem) {
+        m.diagonal = one_of(r, (const char *const[]){"none", "shared", "per_head"}, 3);
+        m.rank = (int)rng_below(r, 3) - 1;
+        if (m.rank == 1) m.rank = (int)rng_between(r, 1, m.width < 9 ? m.width : 9);
+        m.activation = one_of(r, (const char *const[]){"silu", "gelu"}, 2);
+        m.rope_base = rng_below(r, 2) ? 10000.0 : 500.0;
+        m.tied = rng_below(r, 2);
+        m.eta_entries = rng_between(r, 1, 3);
+    } else {
+        m.feed_forward = one_of(r, (const char *const[]){"ff1", "ff2", "ff2w"}, 3);
+        m.strict = rng_below(r, 2);
+        m.rms = rng_below(r, 2);
+        m.rate = one_of(r, (const char *const[]){"matrix", "diag", "scalar"}, 3);
+        m.alpha = rng_below(r, 2);
+        m.beta = rng_below(r, 2) ? 1.0 : 0.375;
+    }
+    return m;
+}
+
+static void fill(rng *r, test_tensor *tensor, double mean, double deviation)
+{
+    for (size_t i = 0; i < tensor->rows * tensor->columns; i++) tensor->values[i] = mean + deviation * rng_normal(r);
+}
+
+/* Deviations below keep, whatever the width: |x| about sqrt(C), scores of a few units, a step shorter than x. */
+static void nrgpt_weights(test_model *m, rng *r)
+{
+    size_t C = m->width, F = m->hidden;
+    double root = 1.0 / sqrt((double)C), hidden_root = 1.0 / sqrt((double)F);
+    bool ff2 = !strcmp(m->feed_forward, "ff2");
+    fill(r, test_model_add(m, m->vocab, C, true, "token_embd.weight"), 0.0, 0.7);
+    fill(r, test_model_add(m, m->context, C, true, "position_embd.weight"), 0.0, 0.7);
+    fill(r, test_model_add(m, 0, C, false, "blk.0.norm.weight"), 1.0, 0.1);
+    if (!m->rms) fill(r, test_model_add(m, 0, C, false, "blk.0.norm.bias"), 0.0, 0.1);
+    for (size_t h = 0; h < m->heads; h++) fill(r, test_model_add(m, C, C, true, "blk.0.attn_h.%zu.weight", h), 0.0, 0.8 * root);
+    if (m->alpha) fill(r, test_model_add(m, 0, m->heads, false, "blk.0.attn_alpha.weight"), 1.0, 0.2);
+    fill(r, test_model_add(m, ff2 ? C : F, C, true, "blk.0.ffn_1.weight"), 0.0, 0.7 * root);
+    fill(r, test_model_add(m, 0, ff2 ? C : F, false, "blk.0.ffn_1.bias"), 0.0, 0.2);
+    if (ff2) {
+        fill(r, test_model_add(m, F, C, true, "blk.0.ffn_2.weight"), 0.0, 0.7 * root);
+        fill(r, test_model_add(m, 0, F, false, "blk.0.ffn_2.bias"), 0.0, 0.2);
+    } else if (!strcmp(m->feed_forward, "ff2w")) {
+        fill(r, test_model_add(m, C, F, true, "blk.0.ffn_2.weight"), 0.0, 0.7 * hidden_root);
+        fill(r, test_model_add(m, 0, C, false, "blk.0.ffn_2.bias"), 0.0, 0.2);
+    }
+    fill(r, test_model_add(m, 0, 1, false, "blk.0.ffn_scale.weight"), 0.6, 0.1);
+    if (!strcmp(m->rate, "matrix")) fill(r, test_model_add(m, C, C, true, "blk.0.rate.weight"), 0.0, 0.3 * root);
+    else fill(r, test_model_add(m, 0, strcmp(m->rate, "diag") ? 1 : C, false, "blk.0.rate.weight"), 0.25, 0.05);
+    fill(r, test_model_add(m, 0, C, false, "output_norm.weight"), 1.0, 0.1);
+    fill(r, test_model_add(m, 0, C, false, "output_norm.bias"), 0.0, 0.1);
+    fill(r, test_model_add(m, m->vocab, C, true, "output.weight"), 0.0, root);
+    fill(r, test_model_add(m, 0, m->vocab, false, "output.bias"), 0.0, 0.1);
+}
+
+static void cem_part(test_model *m, rng *r, size_t layer, const char *part)
+{
+    double root = 1.0 / sqrt((double)m->width);
+    fill(r, test_model_add(m, 0, m->width, false, "blk.%zu.%s_norm.weight", layer, part), 1.0, 0.1);
+    fill(r, test_model_add(m, 0, m->eta_entries, false, "blk.%zu.%s_eta.weight", layer, part), 0.3, 0.05);
+    if (m->rank < 0) return;
+    fill(r, test_model_add(m, 0, m->width, false, "blk.%zu.%s_precond_d.weight", layer, part), 0.0, 0.3);
+    if (m->rank == 0) return;
+    fill(r, test_model_add(m, m->width, (size_t)m->rank, false, "blk.%zu.%s_precond_u.weight", layer, part), 0.0, 0.5 * root);
+    fill(r, test_model_add(m, m->width, (size_t)m->rank, false, "blk.%zu.%s_precond_v.weight", layer, part), 0.0, 0.5 * root);
+}
+
+static void cem_weights(test_model *m, rng *r)
+{
+    size_t C = m->width;
+    double root = 1.0 / sqrt((double)C);
+    fill(r, test_model_add(m, m->vocab, C, true, "token_embd.weight"), 0.0, 1.0);
+    for (size_t l = 0; l < m->layers; l++) {
+        cem_part(m, r, l, "attn");
+        cem_part(m, r, l, "mlp");
+        fill(r, test_model_add(m, C, C, true, "blk.%zu.attn_q.weight", l), 0.0, root);
+        fill(r, test_model_add(m, C, C, true, "blk.%zu.attn_k.weight", l), 0.0, root);
+        if (strcmp(m->diagonal, "none"))
+            fill(r, test_model_add(m, strcmp(m->diagonal, "shared") ? m->heads : 0, C, false, "blk.%zu.attn_diag.weight", l), 0.0,
+                 0.2);
+        fill(r, test_model_add(m, m->hidden, C, true, "blk.%zu.mlp_up.weight", l), 0.0, root);
+        fill(r, test_model_add(m, m->hidden, C, true, "blk.%zu.mlp_gate.weight", l), 0.0, 0.5 * root);
+    }
+    fill(r, test_model_add(m, 0, C, false, "output_norm.weight"), 1.0, 0.1);
+    if (!m->tied) fill(r, test_model_add(m, m->vocab, C, true, "output.weight"), 0.0, root);
+}
+
+void random_weights(test_model *model, rng *r)
+{
+    if (model->cem) cem_weights(model, r);
+    else nrgpt_weights(model, r);
+    test_model_round(model);
+}
+
+test_model random_model(rng *r, bool cem, size_t context)
+{
+    test_model model = random_shape(r, cem, context);
+    random_weights(&model, r);
+    return model;
+}
+
+descent_depth random_depth(rng *r, const test_model *model, size_t most)
+{
+    descent_depth depth = {{(uint16_t)rng_between(r, 1, most), 0}};
+    if (model->cem) depth.steps[1] = (uint16_t)rng_between(r, 1, most);
+    return depth;
+}
+
+uint32_t *random_tokens(rng *r, const test_model *model, size_t count)
+{
+    uint32_t *tokens = test_alloc(count, sizeof *tokens);
+    for (size_t i = 0; i < count; i++) tokens[i] = (uint32_t)rng_below(r, model->vocab);
+    return tokens;
+}

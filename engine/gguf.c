@@ -70,14 +70,20 @@ __attribute__((format(printf, 3, 4))) static descent_code fail(const cursor *fro
     va_start(arguments, format);
     (void)vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
-    if (!from->item) return descent_fail(from->status, code, "not a usable GGUF file: %s", what);
-    if (!from->name.bytes)
-        return descent_fail(from->status, code, "%s %llu at byte %llu: %s", from->item, (unsigned long long)from->index,
-                            (unsigned long long)from->item_at, what);
+    if (!from->item) {
+        (void)descent_fail(from->status, code, "not a usable GGUF file: %s", what);
+        return code;
+    }
+    if (!from->name.bytes) {
+        (void)descent_fail(from->status, code, "%s %llu at byte %llu: %s", from->item, (unsigned long long)from->index,
+                           (unsigned long long)from->item_at, what);
+        return code;
+    }
     int shown = shown_bytes(from->name);
     const char *more = (size_t)shown < from->name.bytes ? "..." : "";
-    return descent_fail(from->status, code, "%s %llu '%.*s%s' at byte %llu: %s", from->item, (unsigned long long)from->index,
-                        shown, from->name.text, more, (unsigned long long)from->item_at, what);
+    (void)descent_fail(from->status, code, "%s %llu '%.*s%s' at byte %llu: %s", from->item, (unsigned long long)from->index,
+                       shown, from->name.text, more, (unsigned long long)from->item_at, what);
+    return code;
 }
 
 static void begin_item(cursor *from, const char *item, uint64_t index)
@@ -92,14 +98,18 @@ static void begin_item(cursor *from, const char *item, uint64_t index)
 static descent_code take(cursor *from, uint64_t count, uint64_t unit, const char *what, const unsigned char **to)
 {
     uint64_t left = from->bytes - from->at;
-    if (count > left / unit)
-        return fail(
-            from, DESCENT_BAD_FILE, "%s needs %llu x %llu bytes at byte %llu, but the file ends %llu bytes later (cut short?)",
-            what, (unsigned long long)count, (unsigned long long)unit, (unsigned long long)from->at, (unsigned long long)left);
-    if (count > (from->end - from->at) / unit)
-        return fail(from, DESCENT_UNSUPPORTED,
-                    "%s (%llu x %llu bytes at byte %llu) ends past the first GiB, where every header must end", what,
-                    (unsigned long long)count, (unsigned long long)unit, (unsigned long long)from->at);
+    if (count > left / unit) {
+        (void)fail(from, DESCENT_BAD_FILE,
+                   "%s needs %llu x %llu bytes at byte %llu, but the file ends %llu bytes later (cut short?)", what,
+                   (unsigned long long)count, (unsigned long long)unit, (unsigned long long)from->at, (unsigned long long)left);
+        return DESCENT_BAD_FILE;
+    }
+    if (count > (from->end - from->at) / unit) {
+        (void)fail(from, DESCENT_UNSUPPORTED,
+                   "%s (%llu x %llu bytes at byte %llu) ends past the first GiB, where every header must end", what,
+                   (unsigned long long)count, (unsigned long long)unit, (unsigned long long)from->at);
+        return DESCENT_UNSUPPORTED;
+    }
     *to = from->data + from->at;
     from->at += count * unit;
     return DESCENT_OK;
@@ -336,8 +346,8 @@ static bool allocate(gguf_file *file, const measure *sizes)
     file->n_tensors = (size_t)sizes->n_tensors;
     file->entries = descent_alloc(file->n_entries, sizeof *file->entries);
     file->tensors = descent_alloc(file->n_tensors, sizeof *file->tensors);
-    file->entries_by_key = descent_alloc(file->n_entries, sizeof *file->entries_by_key);
-    file->tensors_by_name = descent_alloc(file->n_tensors, sizeof *file->tensors_by_name);
+    file->entries_by_key = descent_alloc(file->n_entries, sizeof(void *));
+    file->tensors_by_name = descent_alloc(file->n_tensors, sizeof(void *));
     file->names = descent_alloc((size_t)sizes->name_bytes, 1);
     file->ends = descent_alloc((size_t)sizes->strings, sizeof *file->ends);
     return file->entries && file->tensors && file->entries_by_key && file->tensors_by_name && file->names && file->ends;
@@ -385,7 +395,7 @@ static descent_code fill_metadata(gguf_file *file, cursor *from, char **arena)
             *ends++ = end;
         }
     }
-    qsort(file->entries_by_key, file->n_entries, sizeof *file->entries_by_key, compare_keys);
+    qsort(file->entries_by_key, file->n_entries, sizeof(void *), compare_keys);
     for (size_t i = 1; i < file->n_entries; i++) {
         const char *key = file->entries_by_key[i]->key;
         if (strcmp(file->entries_by_key[i - 1]->key, key) == 0)
@@ -427,7 +437,7 @@ static descent_code place_tensor(const gguf_file *file, const cursor *from, uint
 
 static descent_code fill_tensors(gguf_file *file, cursor *from, uint64_t header_end, char **arena)
 {
-    uint64_t alignment = 0;
+    uint64_t alignment = DEFAULT_ALIGNMENT;
     descent_code code = read_alignment(file, &alignment, from->status);
     if (code) return code;
     uint64_t start = (header_end + alignment - 1) / alignment * alignment;
@@ -439,13 +449,13 @@ static descent_code fill_tensors(gguf_file *file, cursor *from, uint64_t header_
         file->tensors[i].name = keep_name(from, arena);
         file->tensors_by_name[i] = &file->tensors[i];
     }
-    qsort(file->tensors_by_name, file->n_tensors, sizeof *file->tensors_by_name, compare_places);
+    qsort(file->tensors_by_name, file->n_tensors, sizeof(void *), compare_places);
     for (size_t i = 1; i < file->n_tensors; i++) {
         const gguf_tensor *before = file->tensors_by_name[i - 1], *after = file->tensors_by_name[i];
         if ((const unsigned char *)before->data + before->bytes > (const unsigned char *)after->data)
             return descent_fail(from->status, DESCENT_BAD_FILE, "tensors '%s' and '%s' overlap", before->name, after->name);
     }
-    qsort(file->tensors_by_name, file->n_tensors, sizeof *file->tensors_by_name, compare_names);
+    qsort(file->tensors_by_name, file->n_tensors, sizeof(void *), compare_names);
     for (size_t i = 1; i < file->n_tensors; i++)
         if (strcmp(file->tensors_by_name[i - 1]->name, file->tensors_by_name[i]->name) == 0)
             return descent_fail(from->status, DESCENT_BAD_FILE, "tensor '%s' stands in the file twice",
@@ -471,16 +481,17 @@ static descent_code read_file(gguf_file *file, descent_status *status)
 
 /* ---- Opening ---------------------------------------------------------------------------------------------------- */
 
-static descent_code open_bytes(const unsigned char *data, uint64_t bytes, bool mapped, gguf_file **file, descent_status *status)
+static descent_code open_bytes(const unsigned char *data, uint64_t bytes, void *mapping, gguf_file **file,
+                               descent_status *status)
 {
     gguf_file *opened = descent_alloc(1, sizeof *opened);
     if (!opened) {
-        if (mapped) (void)munmap((void *)(uintptr_t)data, (size_t)bytes);
+        if (mapping) (void)munmap(mapping, (size_t)bytes);
         return descent_fail(status, DESCENT_NO_MEMORY, "no memory to open a file");
     }
     opened->data = data;
     opened->bytes = bytes;
-    opened->mapped = mapped;
+    opened->mapping = mapping;
     descent_code code = read_file(opened, status);
     if (code) {
         gguf_close(opened);
@@ -495,7 +506,7 @@ descent_code gguf_open_memory(const void *data, size_t bytes, gguf_file **file, 
     if ((uintptr_t)data % MIN_ALIGNMENT)
         return descent_fail(status, DESCENT_BAD_ARGUMENT, "a GGUF file in memory must be aligned to %d bytes",
                             (int)MIN_ALIGNMENT);
-    return open_bytes(data, bytes, false, file, status);
+    return open_bytes(data, bytes, NULL, file, status);
 }
 
 static const char *kind_of(mode_t mode)
@@ -524,13 +535,13 @@ descent_code gguf_open(const char *path, gguf_file **file, descent_status *statu
     }
     (void)close(descriptor);
     if (code) return code;
-    return open_bytes(mapping, (uint64_t)about.st_size, true, file, status);
+    return open_bytes(mapping, (uint64_t)about.st_size, mapping, file, status);
 }
 
 void gguf_close(gguf_file *file)
 {
     if (!file) return;
-    if (file->mapped) (void)munmap((void *)(uintptr_t)file->data, (size_t)file->bytes);
+    if (file->mapping) (void)munmap(file->mapping, (size_t)file->bytes);
     free(file->entries);
     free(file->tensors);
     free(file->entries_by_key);
@@ -566,7 +577,7 @@ const gguf_tensor *gguf_find_tensor(const gguf_file *file, const char *name)
 {
     gguf_tensor wanted = {.name = name};
     const gguf_tensor *key = &wanted;
-    const gguf_tensor **found = bsearch(&key, file->tensors_by_name, file->n_tensors, sizeof key, compare_names);
+    const gguf_tensor **found = bsearch(&key, file->tensors_by_name, file->n_tensors, sizeof(void *), compare_names);
     return found ? *found : NULL;
 }
 
@@ -574,6 +585,6 @@ const gguf_entry *gguf_find_entry(const gguf_file *file, const char *key)
 {
     gguf_entry wanted = {.key = key};
     const gguf_entry *entry = &wanted;
-    const gguf_entry **found = bsearch(&entry, file->entries_by_key, file->n_entries, sizeof entry, compare_keys);
+    const gguf_entry **found = bsearch(&entry, file->entries_by_key, file->n_entries, sizeof(void *), compare_keys);
     return found ? *found : NULL;
 }

@@ -17,7 +17,7 @@ typedef struct gguf_entry {
 struct gguf_file {
     const unsigned char *data;
     uint64_t bytes;
-    bool mapped;
+    void *mapping; /* data, where gguf_open mapped it; NULL where it is the caller's */
     size_t n_entries, n_tensors;
     gguf_entry *entries;
     gguf_tensor *tensors;

@@ -43,7 +43,7 @@ static void put_string(line *out, const unsigned char *text, uint64_t bytes, boo
             put(out, (const char *)text + i, length);
         } else if (text[i] == '\n' || text[i] == '\t' || text[i] == '\r' || text[i] == '\\' || (quoted && text[i] == '"')) {
             escape[0] = '\\';
-            escape[1] = text[i] == '\n' ? 'n' : text[i] == '\t' ? 't' : text[i] == '\r' ? 'r' : (char)text[i];
+            escape[1] = (char)(text[i] == '\n' ? 'n' : text[i] == '\t' ? 't' : text[i] == '\r' ? 'r' : text[i]);
             put(out, escape, 2);
         } else {
             /* A C1 control is two bytes: escape each, as one that is no character is escaped alone. */

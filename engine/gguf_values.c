@@ -51,7 +51,7 @@ static bool read_integer(const gguf_entry *entry, int64_t *value)
         *value = data[0];
         return true;
     case GGUF_VALUE_I8:
-        *value = (int8_t)data[0];
+        *value = (int64_t)data[0] - (data[0] > INT8_MAX ? 256 : 0);
         return true;
     case GGUF_VALUE_U16:
         memcpy(&half, data, sizeof half);
@@ -175,7 +175,7 @@ descent_code gguf_get_f32_array(const gguf_file *file, const char *key, gguf_arr
 
 descent_code gguf_get_i32_array(const gguf_file *file, const char *key, gguf_array *array, descent_status *status)
 {
-    gguf_array found;
+    gguf_array found = {0, NULL, NULL};
     descent_code code = get_array(file, key, GGUF_VALUE_I32, GGUF_VALUE_U32, "an array of i32", &found, status);
     if (code) return code;
     const gguf_entry *entry = gguf_find_entry(file, key);

@@ -12,7 +12,7 @@
 static void touch_require(bool holds, const char *what)
 {
     if (holds) return;
-    fprintf(stderr, "touch_gguf: %s\n", what);
+    (void)fprintf(stderr, "touch_gguf: %s\n", what);
     abort();
 }
 

@@ -23,7 +23,7 @@ struct gguf_writer {
 
 static void die(const char *what)
 {
-    fprintf(stderr, "gguf_writer: %s\n", what);
+    (void)fprintf(stderr, "gguf_writer: %s\n", what);
     exit(2);
 }
 

@@ -110,7 +110,7 @@ static size_t edit_distance(const char *a, const char *b)
 const char *cli_nearest(const char *word, const char *const *names, size_t count)
 {
     const char *nearest = NULL;
-    size_t least = strlen(word) <= 3 ? 2 : 3;
+    size_t least = strlen(word) <= 2 ? 2 : 3; /* two letters that changed places are two edits */
     for (size_t i = 0; i < count; i++) {
         size_t distance = edit_distance(word, names[i]);
         if (distance < least && distance < strlen(names[i])) {

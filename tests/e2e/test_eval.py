@@ -1,0 +1,211 @@
+"""descent eval: losses against a float64 reference and against the trainers' figures, exact match, and bad files."""
+import json
+import math
+
+import numpy as np
+import pytest
+
+from models import ALPHABET, CONTEXT, SPM_VOCAB, encode
+
+# Measured by the trainers of these models, who did not have this program: nats per token, or the share answered rightly.
+SHAKESPEARE = {1: 2.1710375, 2: 1.8571433, 3: 1.7073956, 4: 1.6636283, 6: 1.6507611, 8: 1.6640315, 12: 1.7107273, 16: 1.7661236}
+KJV = {"1x1": 3.7513487, "2x2": 3.7371092, "3x3": 3.7451083, "4x4": 3.7550552, "2x1": 3.9898545, "1x2": 3.8414498}
+LISTOPS = {1: 31, 2: 67, 3: 104, 5: 170, 8: 182, 12: 178}
+LISTOPS_ITEMS = 200
+
+
+def measure(descent, model, *arguments, **how):
+    result = descent("eval", model, *arguments, "--json", **how)
+    assert result.code == 0 and result.err == ""
+    read = json.loads(result.text)
+    assert list(read) == ["results"]
+    return read["results"]
+
+
+@pytest.fixture
+def text_file(tmp_path):
+    def write(content):
+        path = tmp_path / "text"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+def random_text(length, seed=0):
+    return "".join(np.random.default_rng(seed).choice(list(ALPHABET), length))
+
+
+@pytest.mark.parametrize("length", [2, 3, CONTEXT, CONTEXT + 1, CONTEXT + 2, 2 * CONTEXT + 1, 5 * CONTEXT - 3, 300])
+def test_loss_is_the_reference_s(descent, made, text_file, length):
+    """Every token but the first is predicted once, whether or not the last window is full."""
+    model, text = made["chars"], random_text(length, seed=length)
+    for result, steps in zip(measure(descent, model.path, "--file", text_file(text), "-T", "1,3,6"), (1, 3, 6), strict=True):
+        nats = model.loss(encode(text), steps)
+        assert set(result) == {"steps", "loss", "perplexity", "bits_per_byte", "predictions", "bytes"}
+        assert result["steps"] == steps
+        assert result["predictions"] == result["bytes"] == length - 1
+        assert result["loss"] == pytest.approx(nats / (length - 1), rel=2e-5)
+        assert result["perplexity"] == pytest.approx(math.exp(nats / (length - 1)), rel=1e-4)
+        assert result["bits_per_byte"] == pytest.approx(nats / math.log(2) / (length - 1), rel=2e-5)
+
+
+def test_a_list_of_depths_is_one_by_one(descent, made, text_file):
+    """In the order asked, and to the last bit what each depth gives alone, in any chunks."""
+    model, file = made["chars"].path, text_file(random_text(100))
+    asked = [4, 1, 6, 4]
+    alone = [measure(descent, model, "--file", file, "-T", steps)[0] for steps in asked]
+    assert measure(descent, model, "--file", file, "-T", "4,1,6,4") == alone
+    for how in (["--chunk", "5"], ["--chunk", "4096"], ["--threads", "1"], ["--cache-bytes", "20K"]):
+        assert measure(descent, model, "--file", file, "-T", "4,1,6,4", *how) == alone
+
+
+def test_depths_of_a_layered_model_are_as_asked(descent, shipped, text_file):
+    file = text_file("In the beginning God created the heaven and the earth.\n")
+    results = measure(descent, shipped("cem-kjv"), "--file", file, "-T", "2x2,2,1x3")
+    assert [r["steps"] for r in results] == ["2x2", 2, "1x3"]
+    assert results[0]["loss"] == results[1]["loss"] != results[2]["loss"]
+    alone = measure(descent, shipped("cem-kjv"), "--file", file, "-T", "1x3")
+    assert alone == results[2:]
+
+
+def test_the_trained_depth_is_the_default(descent, made, shipped, text_file):
+    assert [r["steps"] for r in measure(descent, made["chars"].path, "--file", text_file("abc"))] == [3]
+    assert [r["steps"] for r in measure(descent, shipped("cem-kjv"), "--file", text_file("abc"))] == [2]
+
+
+def test_a_tokenizer_that_begins_texts(descent, made, text_file):
+    """<s> comes first, so every token of the text is predicted; a byte of a byte token counts as one."""
+    model = made["bos"]
+    pieces = {"▁ab": SPM_VOCAB - 1, "c": SPM_VOCAB - 5, "ö": None}
+    ids = np.array([1, pieces["▁ab"], pieces["c"]] + [3 + b for b in "ö".encode()])
+    (result,) = measure(descent, model.path, "--file", text_file("abcö"))
+    # " ab" has three bytes: the space that the tokenizer puts before a text belongs to its first token
+    assert (result["predictions"], result["bytes"]) == (4, 3 + 1 + 2)
+    assert result["loss"] == pytest.approx(model.loss(ids, 3) / 4, rel=2e-5)
+    assert result["bits_per_byte"] == pytest.approx(model.loss(ids, 3) / 6 / math.log(2), rel=2e-5)
+
+
+def test_standard_input_and_table(descent, made, text_file):
+    model, text = made["chars"].path, random_text(50)
+    (wanted,) = measure(descent, model, "--file", text_file(text), "-T2")
+    assert measure(descent, model, "--file", "-", "-T2", input=text.encode()) == [wanted]
+    table = descent("eval", model, "--file", "-", "-T2", input=text.encode()).text.splitlines()
+    assert table[0].split() == ["steps", "loss", "perplexity", "bits/byte"]
+    assert table[1].split() == ["2", f"{wanted['loss']:.5f}", f"{wanted['perplexity']:.4f}", f"{wanted['bits_per_byte']:.5f}"]
+    assert table[2] == "predictions 49, bytes 49"
+
+
+@pytest.mark.parametrize("content, words", [
+    (b"", ["no token"]), (b"a", ["only one token"]), (b"\x00" * 1000, ["byte 0"]), (b"abc\xff", ["offset 3"]), (b"abc\xc3", ["offset 3"]),
+    ("abcé".encode(), ["é", "byte 3"])])
+def test_texts_that_cannot_be_measured(descent, made, text_file, content, words):
+    result = descent("eval", made["chars"].path, "--file", text_file(content))
+    assert result.code == 1 and result.out == b"" and result.err.startswith("descent: ") and result.err.count("\n") == 1
+    for word in words:
+        assert word in result.err
+
+
+def test_bytes_of_any_kind_in_a_byte_vocabulary(descent, made, text_file):
+    (result,) = measure(descent, made["bos"].path, "--file", text_file(b"\x00" * 40))
+    assert (result["predictions"], result["bytes"]) == (41, 41)  # the space before the text is one of them
+
+
+@pytest.mark.parametrize("kind, word", [("missing", "No such file"), ("directory", "directory")])
+@pytest.mark.parametrize("option", ["--file", "--match"])
+def test_files_that_cannot_be_read(descent, shipped, tmp_path, option, kind, word):
+    file = tmp_path / "text"
+    if kind == "directory":
+        file.mkdir()
+    result = descent("eval", shipped("nrgpt-listops"), option, file)
+    assert result.code == 1 and str(file) in result.err and word in result.err
+
+
+def test_mistakes(descent, made, text_file):
+    model, file = made["chars"].path, text_file("abc")
+    for arguments, word in [([], "--file"), (["--file", file, "--match", file], "--match"), (["--file", file, "-T", "1,0"], '"0"'),
+                            (["--file", file, "-T", "1,,2"], "steps"), (["--file", file, "-T", "1,70000"], '"70000"'),
+                            (["--file", file, "extra"], "extra")]:
+        result = descent("eval", model, *arguments)
+        assert result.code == 2 and result.out == b"" and word in result.err
+
+
+def test_a_model_without_tokenizer_says_so(descent, made, text_file):
+    for option in ("--file", "--match"):
+        result = descent("eval", made["bare"].path, option, text_file("abc\tx"))
+        assert result.code == 1 and "no tokenizer" in result.err
+
+
+def test_divergence_is_an_error(descent, made, text_file):
+    result = descent("eval", made["wild"].path, "--file", text_file("abc"), "--json")
+    assert result.code == 1 and result.out == b"" and "diverged at token" in result.err
+
+
+def assert_shakespeare(descent, shipped, data, depths):
+    results = measure(descent, shipped("nrgpt-shakespeare"), "--file", data / "nrgpt-shakespeare.val.txt", "-T",
+                      ",".join(map(str, depths)))
+    assert [r["steps"] for r in results] == list(depths)
+    assert {(r["predictions"], r["bytes"]) for r in results} == {(111539, 111539)}
+    for result in results:
+        assert result["loss"] == pytest.approx(SHAKESPEARE[result["steps"]], abs=0.005)
+
+
+def assert_bible(descent, shipped, data, depths):
+    results = measure(descent, shipped("cem-kjv"), "--file", data / "cem-kjv.val.txt", "-T", ",".join(depths))
+    assert [r["steps"] for r in results] == list(depths)
+    assert {(r["predictions"], r["bytes"]) for r in results} == {(36427, 120000)}
+    for result in results:
+        assert result["loss"] == pytest.approx(KJV[result["steps"]], abs=0.005)
+
+
+def test_one_figure_of_each_text(descent, shipped, data):
+    """The quickest of them, so that every run of the tests measures each shipped model on its whole text."""
+    assert_shakespeare(descent, shipped, data, [1])
+    assert_bible(descent, shipped, data, ["1x1"])
+
+
+@pytest.mark.slow
+def test_figures_of_shakespeare(descent, shipped, data):
+    assert_shakespeare(descent, shipped, data, SHAKESPEARE)
+
+
+@pytest.mark.slow
+def test_figures_of_the_bible(descent, shipped, data):
+    assert_bible(descent, shipped, data, KJV)
+
+
+def test_exact_match_of_listops(descent, shipped, data):
+    arguments = [shipped("nrgpt-listops"), "--match", data / "nrgpt-listops.eval.tsv", "-T", ",".join(map(str, LISTOPS))]
+    results = measure(descent, *arguments)
+    assert [r["steps"] for r in results] == list(LISTOPS)
+    for result in results:
+        assert set(result) == {"steps", "exact_match", "right", "items"} and result["items"] == LISTOPS_ITEMS
+        assert abs(result["right"] - LISTOPS[result["steps"]]) <= 1
+        assert result["exact_match"] == result["right"] / LISTOPS_ITEMS
+    table = [line.split() for line in descent("eval", *arguments).text.splitlines()]
+    assert [row[:3] for row in table[1:]] == [[str(r["steps"]), f"{r['exact_match']:.4f}", str(r["right"])] for r in results]
+
+
+def test_exact_match_counts_what_run_says(descent, shipped, text_file):
+    """Items right and wrong on purpose; a prompt ends at its first =, and line ends may be those of Windows."""
+    model, question = shipped("nrgpt-listops"), "add_10,(,0,median_10,(,1,7,1,),2,),="
+    said = descent("run", model, question, "--temperature", "0", "-T8").text.rstrip(",").split(",")[-1]
+    other = "4" if said != "4" else "5"
+    lines = [f"{question}\t{said}", f"{question}\t{other}", f"{question},9,9,=\t{said}\r", "", f"{question}\t("]
+    (result,) = measure(descent, model, "--match", text_file("\n".join(lines)), "-T8")
+    assert (result["right"], result["items"]) == (2, 4)
+
+
+@pytest.mark.parametrize("content, words", [
+    ("", ["no line"]), ("\n\n", ["no line"]), ("=\t1\nadd_10,(\n", ["line 2", "tab"]), ("sub_10,(\t1\n", ["line 1", "sub_10"]),
+    ("=\tnine\n", ["line 1", "nine"]), ("\t1\n", ["line 1", "0 tokens"]), (b"\x00" * 50, ["line 1"])])
+def test_questions_that_cannot_be_asked(descent, shipped, text_file, content, words):
+    result = descent("eval", shipped("nrgpt-listops"), "--match", text_file(content))
+    assert result.code == 1 and result.out == b"" and result.err.count("\n") == 1
+    for word in words:
+        assert word in result.err
+
+
+def test_exact_match_needs_an_end_of_text(descent, made, text_file):
+    result = descent("eval", made["chars"].path, "--match", text_file("a\tb"))
+    assert result.code == 1 and "end-of-text" in result.err

@@ -615,14 +615,15 @@ static void survives_random_bits(void **state)
 /* ---- Paths -------------------------------------------------------------------------------------------------------- */
 
 typedef struct scratch {
-    char directory[64], path[128];
+    char directory[256], path[272];
 } scratch;
 
 static int make_scratch(void **state)
 {
     scratch *made = calloc(1, sizeof *made);
     if (!made) return -1;
-    (void)snprintf(made->directory, sizeof made->directory, "test_gguf.XXXXXX");
+    const char *parent = getenv("TMPDIR");
+    (void)snprintf(made->directory, sizeof made->directory, "%.200s/test_gguf.XXXXXX", parent ? parent : P_tmpdir);
     if (!mkdtemp(made->directory)) return -1;
     (void)snprintf(made->path, sizeof made->path, "%s/file", made->directory);
     *state = made;
@@ -652,7 +653,7 @@ static void refuse_path(const char *path, descent_code code, const char *what)
 static void refuses_what_is_no_file(void **state)
 {
     scratch *here = *state;
-    char below[160];
+    char below[288];
     refuse_path(here->path, DESCENT_IO, strerror(ENOENT));
     refuse_path(here->directory, DESCENT_IO, "a directory");
     refuse_path("/dev/zero", DESCENT_IO, "a device");

@@ -57,11 +57,10 @@ class _Stream:
         short = self.shape[-1] - values.shape[-1]
         if short:
             values = np.pad(values, ((0, 0), (0, short)))
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):  # what overflows is found below
             encoded = np.ascontiguousarray(gguf.quantize(values, self.kind))
-        if self.kind != TYPES["f32"]:
             back = gguf.dequantize(encoded.view(np.uint8), self.kind).reshape(values.shape)
-            self._finite(back, values, first, f"does not fit {self.kind.name.lower()}", "use --type f32")
+        self._finite(back, values, first, f"does not fit {self.kind.name.lower()}", "use --type f32")
         return encoded.tobytes()
 
     def _finite(self, values, shown, first, problem, way_out):

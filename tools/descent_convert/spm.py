@@ -12,6 +12,7 @@ from . import jsonfile
 from .errors import ConvertError, show
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
+UNKNOWN_SURFACE = " \u2047 "  # what the library, and the engine, decode an unknown to
 _MODEL_TYPES = {1: "unigram", 2: "BPE", 3: "word", 4: "char"}
 
 
@@ -95,6 +96,8 @@ def _honoured(trainer, normalizer, denormalizer, what):
         raise ConvertError(f"{what}: a SentencePiece model of type {_MODEL_TYPES.get(kind, kind)}; supported: BPE")
     if _integer(trainer, 24, 0, what):
         raise ConvertError(f"{what}: treat_whitespace_as_suffix is not honoured by this engine's tokenizer")
+    if _text(trainer, 44, UNKNOWN_SURFACE, what) != UNKNOWN_SURFACE:
+        raise ConvertError(f"{what}: an unk_surface of its own is not honoured by this engine's tokenizer")
     if not _integer(normalizer, 5, 1, what):
         raise ConvertError(f"{what}: escape_whitespaces = false is not honoured by this engine's tokenizer")
     if _bytes(denormalizer, 2, what):

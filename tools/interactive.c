@@ -159,9 +159,13 @@ static bool read_line(text_buffer *prompt, char **line, size_t *room)
     for (const char *mark = "> ";; mark = "| ") {
         fputs(mark, stderr);
         fflush(stderr);
+        if (!interruption_or_input(stdin)) {
+            prompt->length = 0;
+            return true;
+        }
         errno = 0;
         ssize_t got = getline(line, room, stdin);
-        if (got < 0 && errno == EINTR) {
+        if (got < 0 && errno == EINTR) { /* part of a line was there when Ctrl-C came */
             clearerr(stdin);
             prompt->length = 0;
             return true;
@@ -188,7 +192,7 @@ int run_interactive(const session *with, const completion_options *options, int 
     interruption_watch();
     while (!talk.over && output_flush()) {
         interruption_clear();
-        if (!read_line(&prompt, &line, &room)) break;
+        if (interrupted() || !read_line(&prompt, &line, &room)) break;
         if (interrupted()) fputc('\n', stderr);
         else if (!prompt.length) continue;
         else if (prompt.bytes[0] != '/') answer(&talk, prompt.bytes, prompt.length);
@@ -198,5 +202,5 @@ int run_interactive(const session *with, const completion_options *options, int 
     if (!talk.over) fputc('\n', stderr);
     free(line);
     text_release(&prompt);
-    return EXIT_SUCCESS;
+    return interrupted() ? EXIT_INTERRUPTED : EXIT_SUCCESS;
 }

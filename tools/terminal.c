@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/select.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -128,13 +129,13 @@ void progress_end(progress *bar)
 
 /* ---- Interruption ------------------------------------------------------------------------------------------------ */
 
-static volatile sig_atomic_t interruptions;
+static volatile sig_atomic_t interruptions, terminations;
 
 static void on_signal(int number)
 {
-    (void)number;
-    if (interruptions) _exit(EXIT_INTERRUPTED);
-    interruptions = 1;
+    if (interruptions || terminations) _exit(EXIT_INTERRUPTED);
+    if (number == SIGTERM) terminations = 1;
+    else interruptions = 1;
 }
 
 void interruption_watch(void)
@@ -149,10 +150,30 @@ void interruption_watch(void)
 
 bool interrupted(void)
 {
-    return interruptions != 0;
+    return interruptions || terminations;
 }
 
 void interruption_clear(void)
 {
     interruptions = 0;
+}
+
+/* The signals are blocked from the look at the flag until pselect waits, so that none can fall in between. */
+bool interruption_or_input(FILE *stream)
+{
+    sigset_t watched, before;
+    fd_set input;
+    int ready = -1;
+    sigemptyset(&watched);
+    sigaddset(&watched, SIGINT);
+    sigaddset(&watched, SIGTERM);
+    sigprocmask(SIG_BLOCK, &watched, &before);
+    while (!interrupted() && ready < 0) {
+        FD_ZERO(&input);
+        FD_SET(fileno(stream), &input);
+        ready = pselect(fileno(stream) + 1, &input, NULL, NULL, NULL, &before);
+        if (ready < 0 && errno != EINTR) break;
+    }
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return !interrupted();
 }

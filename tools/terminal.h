@@ -52,7 +52,9 @@ void progress_end(progress *bar);
 /* From now on the first Ctrl-C (or SIGTERM) is remembered and the second ends the process at once. */
 void interruption_watch(void);
 bool interrupted(void);
-/* Forgets a Ctrl-C that has been answered. */
+/* Forgets a Ctrl-C that has been answered. SIGTERM stays: it means the whole program. */
 void interruption_clear(void);
+/* Waits until `stream` has something to read. False when Ctrl-C came first, even just before the call. */
+bool interruption_or_input(FILE *stream);
 
 #endif

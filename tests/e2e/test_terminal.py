@@ -1,5 +1,6 @@
 """What only a person at a terminal sees: the dialogue, Ctrl-C, the progress bar, colours."""
 import os
+import signal
 import subprocess
 
 import pytest
@@ -139,6 +140,16 @@ def test_ctrl_c_in_the_dialogue(talk):
     one.expect(PROMPT)
     one.send("\x04")
     assert one.finish() == 0
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_sigterm_ends_the_dialogue(talk, busy):
+    one = talk("-T", "2000", "-s", "1")
+    if busy:
+        one.send("A\n")
+        one.expect(rb"[^\r\n]")
+    one.process.send_signal(signal.SIGTERM)
+    assert one.finish() == 130
 
 
 def test_ctrl_c_without_dialogue(terminal, shipped):

@@ -92,6 +92,47 @@ double reference_frozen_energy(const test_model *model, descent_site site, const
                       : reference_nrgpt_energy(model, site, keys, round_page, g);
 }
 
+/* ---- Conditioning ------------------------------------------------------------------------------------------------ */
+
+static double moved(const double *a, const double *b, size_t rows, size_t width, bool by_row, double tolerance)
+{
+    double worst = 0.0;
+    for (size_t r = 0; r < rows; r++) {
+        double largest = 1.0;
+        for (size_t c = 0; c < width && by_row; c++) largest = fmax(largest, fabs(b[r * width + c]));
+        for (size_t c = 0; c < width; c++) {
+            double allowed = tolerance * (by_row ? largest : fmax(1.0, fabs(b[r * width + c])));
+            double part = fabs(a[r * width + c] - b[r * width + c]) / allowed;
+            if (part > worst) worst = part; /* NaN: what does not exist does not move */
+        }
+    }
+    return worst;
+}
+
+double reference_sensitivity(const test_model *model, const reference_request *request, const reference_run *run)
+{
+    test_model other = test_model_copy(model);
+    double *embedding = test_model_find(&other, "token_embd.weight"), worst = 0.0;
+    size_t C = model->width, L = request->count;
+    /* Signs in a pattern that is even across neither rows nor columns. */
+    for (size_t i = 0; i < other.vocab * C; i++) embedding[i] *= 1.0 + ((i * 2654435761u >> 7) & 1 ? 0x1p-24 : -0x1p-24);
+    reference_run near = reference_compute(&other, request);
+    for (size_t p = 0; p < run->programs; p++)
+        for (size_t t = 0; t <= run->steps[p]; t++) {
+            const reference_step *a = &near.at[p][t], *b = &run->at[p][t];
+            worst = fmax(worst, moved(a->x, b->x, L, C, true, 2e-5));
+            worst = fmax(worst, moved(a->g, b->g, L, C, true, 2e-5));
+            for (size_t e = 0; e < DESCENT_MAX_TERMS; e++) worst = fmax(worst, moved(a->energy[e], b->energy[e], 1, L, false, 1e-4));
+            worst = fmax(worst, moved(a->own_change, b->own_change, 1, L, false, 1e-4));
+            worst = fmax(worst, moved(a->history_change, b->history_change, 1, L, false, 1e-4));
+        }
+    worst = fmax(worst, moved(near.states, run->states, L, C, true, 2e-5));
+    worst = fmax(worst, moved(near.logits, run->logits, L, model->vocab, false, 2e-5));
+    reference_free(&near);
+    test_model_free(&other);
+    return worst;
+}
+
 /* ---- Arithmetic -------------------------------------------------------------------------------------------------- */
 
 void reference_product(const double *w, size_t rows, size_t columns, const double *x, double *y)

@@ -58,6 +58,10 @@ double reference_energy(const reference_step *step, size_t position);
 double reference_frozen_energy(const test_model *model, descent_site site, const double *keys,
                                double (*round_page)(double), const double *g);
 
+/* How far the run moves, as the largest part of the tolerances for f32 (compare.h), when every number of the embedding is
+ * moved by up to one part in 2^24: what rounding alone may do. A comparison means something where this is small. */
+double reference_sensitivity(const test_model *model, const reference_request *request, const reference_run *run);
+
 /* ---- For the two families ---------------------------------------------------------------------------------------- */
 
 size_t reference_kinds(const test_model *model);

@@ -1,0 +1,40 @@
+/* example.c: drawing examples that can be compared. */
+#include "example.h"
+
+#include "compare.h"
+
+#include <stdlib.h>
+
+example example_draw(uint64_t seed, const example_wish *wish)
+{
+    example e = {.r = rng_seeded(seed)};
+    for (size_t draws = 0;; draws++) {
+        if (draws == 20000) compare_fail("seed %llu: nothing acceptable in 20000 draws", (unsigned long long)seed);
+        e.model = random_shape(&e.r, wish->cem, wish->context);
+        e.model.weight = wish->weight;
+        if (wish->adjust) wish->adjust(&e.model);
+        random_weights(&e.model, &e.r);
+        e.count = wish->count ? wish->count : rng_between(&e.r, 1, wish->context);
+        e.depth = random_depth(&e.r, &e.model, wish->most ? wish->most : 5);
+        e.tokens = random_tokens(&e.r, &e.model, e.count);
+        reference_request request = {.tokens = e.tokens, .count = e.count, .depth = e.depth, .round_page = wish->round_page};
+        e.expected = reference_compute(&e.model, &request);
+        bool accepted = !wish->accept || wish->accept();
+        if (accepted && reference_sensitivity(&e.model, &request, &e.expected) < 0.03) break;
+        reference_free(&e.expected);
+        test_model_free(&e.model);
+        free(e.tokens);
+    }
+    compare_about("seed %llu, %s, %zu tokens at depth %u,%u", (unsigned long long)seed, test_model_words(&e.model), e.count,
+                  e.depth.steps[0], e.depth.steps[1]);
+    e.engine = drive_open_test_model(&e.model);
+    return e;
+}
+
+void example_free(example *e)
+{
+    descent_model_close(e->engine);
+    reference_free(&e->expected);
+    test_model_free(&e->model);
+    free(e->tokens);
+}

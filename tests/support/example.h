@@ -1,0 +1,36 @@
+/* example.h: what nearly every property test begins with: a random model, a text, a depth, what the reference makes of
+ * them, and the model opened in the engine. */
+#ifndef TEST_EXAMPLE_H
+#define TEST_EXAMPLE_H
+
+#include "drive.h"
+#include "random_model.h"
+#include "reference.h"
+
+typedef struct example_wish {
+    bool cem;
+    test_weight weight;
+    size_t context;
+    size_t count; /* tokens; 0: 1..context */
+    size_t most;  /* largest T of a kind; 0: 5 */
+    double (*round_page)(double);
+    void (*adjust)(test_model *model); /* of the shape, before the weights are drawn; NULL: as it comes */
+    bool (*accept)(void);               /* asked once the reference has run; NULL: yes */
+} example_wish;
+
+typedef struct example {
+    rng r; /* to go on drawing from */
+    test_model model;
+    uint32_t *tokens;
+    size_t count;
+    descent_depth depth;
+    reference_run expected;
+    descent_model *engine;
+} example;
+
+/* Draws until f32 rounding of the embedding moves the reference by less than 3% of what is allowed, so that an
+ * engine that only rounds is inside and one that is wrong is not. Messages of the comparisons that follow name the seed. */
+example example_draw(uint64_t seed, const example_wish *wish);
+void example_free(example *e);
+
+#endif

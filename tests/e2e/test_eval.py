@@ -1,6 +1,7 @@
 """descent eval: losses against a float64 reference and against the trainers' figures, exact match, and bad files."""
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -172,6 +173,22 @@ def test_figures_of_shakespeare(descent, shipped, data):
 @pytest.mark.slow
 def test_figures_of_the_bible(descent, shipped, data):
     assert_bible(descent, shipped, data, KJV)
+
+
+@pytest.mark.parametrize("name, figures, within", [
+    ("nrgpt-shakespeare", SHAKESPEARE, 0.005), ("cem-kjv", KJV, 0.005),
+    ("nrgpt-listops", {steps: right / LISTOPS_ITEMS for steps, right in LISTOPS.items()}, 1 / LISTOPS_ITEMS)])
+def test_cards_hold_the_figures(descent, data, shipped, name, figures, within):
+    """One row a depth; and the card's command is about files that are there, with just these depths."""
+    card = shipped(name).with_suffix(".md").read_text()
+    rows = [line.strip("| ").split(" | ") for line in card.splitlines() if re.match(r"\| \d", line)]
+    assert [row[0] for row in rows] == list(map(str, figures))
+    for row, figure in zip(rows, figures.values()):
+        assert float(row[1]) == pytest.approx(figure, abs=within)
+    (command,) = [line.split() for line in card.splitlines() if line.startswith("    descent eval ")]
+    assert shipped(name).parents[1].joinpath(command[2]) == shipped(name)
+    assert shipped(name).parents[1].joinpath(command[4]).is_file()
+    assert command[5:] == ["--steps", ",".join(map(str, figures))]
 
 
 def test_exact_match_of_listops(descent, shipped, data):

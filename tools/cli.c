@@ -34,14 +34,26 @@ cli_option cli_repeated(char letter, const char *name, const char *value_name, c
 
 cli_option cli_integer(char letter, const char *name, int64_t *to, int64_t low, int64_t high, const char *help)
 {
-    return (cli_option){.kind = CLI_INTEGER, .letter = letter, .name = name, .value_name = "N", .help = help,
-                        .to.integer = to, .low = low, .high = high};
+    return (cli_option){.kind = CLI_INTEGER,
+                        .letter = letter,
+                        .name = name,
+                        .value_name = "N",
+                        .help = help,
+                        .to.integer = to,
+                        .low = low,
+                        .high = high};
 }
 
 cli_option cli_real(char letter, const char *name, double *to, double low, double high, const char *help)
 {
-    return (cli_option){.kind = CLI_REAL, .letter = letter, .name = name, .value_name = "X", .help = help,
-                        .to.real = to, .real_low = low, .real_high = high};
+    return (cli_option){.kind = CLI_REAL,
+                        .letter = letter,
+                        .name = name,
+                        .value_name = "X",
+                        .help = help,
+                        .to.real = to,
+                        .real_low = low,
+                        .real_high = high};
 }
 
 cli_option cli_real_above(char letter, const char *name, double *to, double low, double high, const char *help)
@@ -53,14 +65,18 @@ cli_option cli_real_above(char letter, const char *name, double *to, double low,
 
 cli_option cli_bytes(char letter, const char *name, uint64_t *to, const char *help)
 {
-    return (cli_option){
-        .kind = CLI_BYTES, .letter = letter, .name = name, .value_name = "SIZE", .help = help, .to.bytes = to};
+    return (cli_option){.kind = CLI_BYTES, .letter = letter, .name = name, .value_name = "SIZE", .help = help, .to.bytes = to};
 }
 
 cli_option cli_choice(char letter, const char *name, int *to, const char *const *choices, const char *help)
 {
-    return (cli_option){.kind = CLI_CHOICE, .letter = letter, .name = name, .value_name = "NAME", .help = help,
-                        .to.choice = to, .choices = choices};
+    return (cli_option){.kind = CLI_CHOICE,
+                        .letter = letter,
+                        .name = name,
+                        .value_name = "NAME",
+                        .help = help,
+                        .to.choice = to,
+                        .choices = choices};
 }
 
 /* ---- Messages --------------------------------------------------------------------------------------------------- */
@@ -169,26 +185,34 @@ static void describe_allowed(const cli_option *option, char *text, size_t size)
     text[0] = '\0';
     switch (option->kind) {
     case CLI_INTEGER:
-        if (option->high == INT64_MAX && option->low == INT64_MIN) snprintf(text, size, "an integer");
-        else if (option->high == INT64_MAX) snprintf(text, size, "an integer of at least %" PRId64, option->low);
-        else snprintf(text, size, "an integer from %" PRId64 " to %" PRId64, option->low, option->high);
+        if (option->high == INT64_MAX && option->low == INT64_MIN)
+            snprintf(text, size, "an integer");
+        else if (option->high == INT64_MAX)
+            snprintf(text, size, "an integer of at least %" PRId64, option->low);
+        else
+            snprintf(text, size, "an integer from %" PRId64 " to %" PRId64, option->low, option->high);
         break;
     case CLI_REAL:
-        if (isinf(option->real_low) && isinf(option->real_high)) snprintf(text, size, "a number");
+        if (isinf(option->real_low) && isinf(option->real_high))
+            snprintf(text, size, "a number");
         else if (isinf(option->real_high))
             snprintf(text, size, "a number %s %g", option->open_low ? "above" : "of at least", option->real_low);
         else if (option->open_low)
             snprintf(text, size, "a number above %g, at most %g", option->real_low, option->real_high);
-        else snprintf(text, size, "a number from %g to %g", option->real_low, option->real_high);
+        else
+            snprintf(text, size, "a number from %g to %g", option->real_low, option->real_high);
         break;
-    case CLI_BYTES: snprintf(text, size, "a number of bytes such as 4096, 512M or 2G"); break;
+    case CLI_BYTES:
+        snprintf(text, size, "a number of bytes such as 4096, 512M or 2G");
+        break;
     case CLI_CHOICE:
         for (size_t i = 0, used = 0; option->choices[i] && used < size; i++)
             used += (size_t)snprintf(text + used, size - used, "%s%s", i ? " or " : "", option->choices[i]);
         break;
     case CLI_FLAG:
     case CLI_TEXT:
-    case CLI_LIST: break;
+    case CLI_LIST:
+        break;
     }
 }
 
@@ -204,11 +228,18 @@ static bool append(cli_list *list, const char *value)
 static bool store(const cli_option *option, const char *value)
 {
     switch (option->kind) {
-    case CLI_FLAG: *option->to.flag = true; return true;
-    case CLI_TEXT: *option->to.text = value; return true;
-    case CLI_LIST: return append(option->to.list, value);
-    case CLI_INTEGER: return cli_read_integer(value, option->low, option->high, option->to.integer);
-    case CLI_BYTES: return read_bytes(value, option->to.bytes);
+    case CLI_FLAG:
+        *option->to.flag = true;
+        return true;
+    case CLI_TEXT:
+        *option->to.text = value;
+        return true;
+    case CLI_LIST:
+        return append(option->to.list, value);
+    case CLI_INTEGER:
+        return cli_read_integer(value, option->low, option->high, option->to.integer);
+    case CLI_BYTES:
+        return read_bytes(value, option->to.bytes);
     case CLI_REAL: {
         double number;
         if (!cli_read_real(value, &number) || number < option->real_low || number > option->real_high ||
@@ -275,8 +306,10 @@ static bool take_long(reader *in, const char *argument)
     }
     snprintf(spelled, sizeof spelled, "%.*s", (int)(length < 60 ? length : 60), argument);
     const char *nearest = cli_nearest(spelled, names, in->n_options < 64 ? in->n_options : 64);
-    if (nearest) cli_usage_error(in->command, "unknown option --%s; did you mean --%s?", spelled, nearest);
-    else cli_usage_error(in->command, "unknown option --%s", spelled);
+    if (nearest)
+        cli_usage_error(in->command, "unknown option --%s; did you mean --%s?", spelled, nearest);
+    else
+        cli_usage_error(in->command, "unknown option --%s", spelled);
     return false;
 }
 
@@ -322,8 +355,7 @@ cli_outcome cli_parse(const cli_command *command, const cli_option *options, siz
         } else if (arguments->count < command->most) {
             arguments->positional[arguments->count++] = argument;
         } else {
-            cli_usage_error(command, "unexpected argument \"%s\": %s takes %s", argument, command->name,
-                            command->positional);
+            cli_usage_error(command, "unexpected argument \"%s\": %s takes %s", argument, command->name, command->positional);
             return CLI_WRONG;
         }
     }

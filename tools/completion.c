@@ -99,8 +99,8 @@ static void finish_stream(stream *out)
 }
 
 /* The decoder goes through the prompt too: what a token adds may depend on what came before it. */
-static descent_code open_stream(const session *with, const completion_options *options, const uint32_t *prompt,
-                                size_t count, text_buffer *text, stream *out, descent_status *status)
+static descent_code open_stream(const session *with, const completion_options *options, const uint32_t *prompt, size_t count,
+                                text_buffer *text, stream *out, descent_status *status)
 {
     *out = (stream){.options = options, .text = text};
     out->failed = !text_append(text, "", 0);
@@ -149,8 +149,10 @@ static completion_end generate(const session *with, const completion_options *op
             return report(&status);
         }
         if (interrupted()) break;
-        if (text->count == 1) into->prompt_seconds = now - started;
-        else into->generation_seconds = now - started - into->prompt_seconds;
+        if (text->count == 1)
+            into->prompt_seconds = now - started;
+        else
+            into->generation_seconds = now - started - into->prompt_seconds;
         if (text->end == GENERATION_EOS) break;
         into->tokens[into->count++] = text->token;
         take_token(out, text->token);
@@ -161,8 +163,8 @@ static completion_end generate(const session *with, const completion_options *op
 }
 
 /* A sequence that holds the prompt. With a trace, its pages come from nobody, so that every step can be seen. */
-static descent_code open_sequence(const session *with, const completion_options *options, const uint32_t *prompt,
-                                  size_t count, completion *into, descent_sequence **sequence, descent_status *status)
+static descent_code open_sequence(const session *with, const completion_options *options, const uint32_t *prompt, size_t count,
+                                  completion *into, descent_sequence **sequence, descent_status *status)
 {
     descent_sequence_options how = {.depth = options->depth, .no_sharing = options->trace};
     descent_code code = descent_sequence_create(with->cache, &how, sequence, status);
@@ -171,8 +173,7 @@ static descent_code open_sequence(const session *with, const completion_options 
     return code;
 }
 
-void complete(const session *with, const completion_options *options, const uint32_t *prompt, size_t count,
-              completion *out)
+void complete(const session *with, const completion_options *options, const uint32_t *prompt, size_t count, completion *out)
 {
     descent_status status = {.message = "no memory left"};
     descent_sequence *sequence = NULL;
@@ -230,6 +231,6 @@ void completion_print_summary(const session *with, const completion_options *opt
     if (of->reused) fprintf(stderr, ", %zu from the cache", of->reused);
     if (of->prompt_seconds > 0) fprintf(stderr, ", %.0f/s", (double)computed / of->prompt_seconds);
     fprintf(stderr, " | generated %zu", of->count);
-    if (of->generation_seconds > 0) fprintf(stderr, ", %.0f/s", (double)later / of->generation_seconds);
+    if (later && of->generation_seconds > 0) fprintf(stderr, ", %.0f/s", (double)later / of->generation_seconds);
     fprintf(stderr, " | %" PRIu64 " row steps]%s\n", of->row_steps, terminal_style_on(stderr, STYLE_PLAIN));
 }

@@ -10,12 +10,12 @@
 typedef struct completion_options {
     descent_depth depth;
     descent_sampling sampling;
-    size_t most;          /* tokens to generate; 0: the rest of the context */
-    cli_list stop;        /* the text ends before the first of these */
+    size_t most;   /* tokens to generate; 0: the rest of the context */
+    cli_list stop; /* the text ends before the first of these */
     bool trace;
-    bool as_ids;          /* the stream is token ids with commas between, not text */
-    bool echo;            /* the prompt comes first */
-    bool stream;          /* to stdout while it is made; otherwise only kept in the completion */
+    bool as_ids; /* the stream is token ids with commas between, not text */
+    bool echo;   /* the prompt comes first */
+    bool stream; /* to stdout while it is made; otherwise only kept in the completion */
 } completion_options;
 
 typedef enum completion_end {
@@ -27,19 +27,18 @@ typedef enum completion_end {
 
 typedef struct completion {
     completion_end end;
-    text_buffer text;    /* what was or would have been streamed */
-    uint32_t *tokens;    /* generated, EOS not among them */
+    text_buffer text; /* what was or would have been streamed */
+    uint32_t *tokens; /* generated, EOS not among them */
     size_t count;
     size_t prompt_count, reused;
     uint64_t row_steps;
     double prompt_seconds, generation_seconds;
-    trace steps;         /* empty unless asked for */
+    trace steps; /* empty unless asked for */
 } completion;
 
 /* Continues `prompt`, which holds at least one token and at most the context. The caller releases *out, which is set in
  * every case. */
-void complete(const session *with, const completion_options *options, const uint32_t *prompt, size_t count,
-              completion *out);
+void complete(const session *with, const completion_options *options, const uint32_t *prompt, size_t count, completion *out);
 void completion_release(completion *of);
 
 /* EXIT_SUCCESS, or the exit code after a message: is there a prompt, and does it fit? */

@@ -3,10 +3,10 @@
 #include "eval.h"
 
 #include "commands.h"
+#include "json_output.h"
 #include "terminal.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,8 @@
 static const cli_command eval_command = {
     .name = "eval",
     .positional = "MODEL",
-    .summary = "Measures a model at one recursion depth or several: the loss of a text, or how many questions it answers exactly.",
+    .summary =
+        "Measures a model at one recursion depth or several: the loss of a text, or how many questions it answers exactly.",
     .notes = "--file: windows of the model's context, each begun anew, predict every token but the first once. The loss is "
              "in nats per token; bits per byte count the bytes that the predicted tokens stand for.\n"
              "--match: lines PROMPT <tab> ANSWER; a greedy continuation of at most 60 tokens is right when the token before "
@@ -41,11 +42,6 @@ static json_t *steps_json(const asked_depth *depth)
     return cli_read_integer(depth->text, 1, DESCENT_MAX_STEPS, &number) ? json_integer(number) : json_string(depth->text);
 }
 
-static json_t *real_or_null(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 static double mean_loss(const loss_result *result)
 {
     return result->nats / (double)result->predictions;
@@ -60,12 +56,7 @@ static double bits_per_byte(const loss_result *result)
 static int print_results_json(json_t *results)
 {
     json_t *object = json_pack("{so}", "results", results);
-    int failed = !object || json_dumpf(object, stdout, JSON_REAL_PRECISION(12)) != 0;
-    putchar('\n');
-    json_decref(object);
-    if (!failed) return EXIT_SUCCESS;
-    if (output_flush()) cli_error("no memory left for the JSON object");
-    return EXIT_FAILURE;
+    return json_output(object, 12);
 }
 
 static int show_loss(const eval_options *o, const asked_depth *depths, size_t n, const loss_result *results)
@@ -74,9 +65,9 @@ static int show_loss(const eval_options *o, const asked_depth *depths, size_t n,
         json_t *list = json_array();
         for (size_t i = 0; i < n; i++)
             json_array_append_new(list, json_pack("{so so so so sI sI}", "steps", steps_json(&depths[i]), "loss",
-                                                  real_or_null(mean_loss(&results[i])), "perplexity",
-                                                  real_or_null(exp(mean_loss(&results[i]))), "bits_per_byte",
-                                                  real_or_null(bits_per_byte(&results[i])), "predictions",
+                                                  json_number(mean_loss(&results[i])), "perplexity",
+                                                  json_number(exp(mean_loss(&results[i]))), "bits_per_byte",
+                                                  json_number(bits_per_byte(&results[i])), "predictions",
                                                   (json_int_t)results[i].predictions, "bytes", (json_int_t)results[i].bytes));
         return print_results_json(list);
     }
@@ -84,8 +75,10 @@ static int show_loss(const eval_options *o, const asked_depth *depths, size_t n,
     for (size_t i = 0; i < n; i++) {
         double loss = mean_loss(&results[i]), bits = bits_per_byte(&results[i]);
         printf("%8s %10.5f %12.4f", depths[i].text, loss, exp(loss));
-        if (isfinite(bits)) printf(" %10.5f\n", bits);
-        else printf(" %10s\n", "-");
+        if (isfinite(bits))
+            printf(" %10.5f\n", bits);
+        else
+            printf(" %10s\n", "-");
     }
     printf("predictions %zu, bytes %" PRIu64 "\n", results[0].predictions, results[0].bytes);
     return EXIT_SUCCESS;
@@ -169,8 +162,9 @@ int command_eval(int argc, char **argv)
     cli_option table[own + SESSION_OPTIONS] = {
         cli_text('f', "file", "FILE", &options.file, "measure the loss of the text in FILE; - is standard input"),
         cli_text('m', "match", "FILE", &options.match, "count the exact answers to the questions in FILE"),
-        cli_text('T', "steps", "T[,T...]", &options.steps, "recursion depths, such as 1,2,4 or 1x1,3x2 (attention x MLP); the "
-                                                         "trained depth by default"),
+        cli_text('T', "steps", "T[,T...]", &options.steps,
+                 "recursion depths, such as 1,2,4 or 1x1,3x2 (attention x MLP); the "
+                 "trained depth by default"),
         cli_flag(0, "json", &options.json, "write one JSON object instead of a table"),
     };
     cli_arguments arguments;

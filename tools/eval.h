@@ -21,7 +21,7 @@ int measure_loss(const session *with, const uint32_t *tokens, size_t count, cons
 typedef struct match_item {
     uint32_t *prompt; /* up to and with the first "="; released with descent_free */
     size_t prompt_count;
-    char *answer; /* owned by the item */
+    char *answer;         /* owned by the item */
     int64_t answer_token; /* the token that spells it alone; -1 where it takes several */
 } match_item;
 

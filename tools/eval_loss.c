@@ -48,14 +48,13 @@ static double cross_entropy(const float *logits, size_t vocab, uint32_t target)
 }
 
 /* The sum over one window, its sequence standing at the depth to be read. `targets` [count] are the tokens it predicts. */
-static descent_code read_window(const measurement *m, const descent_sequence *sequence, const uint32_t *targets,
-                                size_t count, double *nats, descent_status *status)
+static descent_code read_window(const measurement *m, const descent_sequence *sequence, const uint32_t *targets, size_t count,
+                                double *nats, descent_status *status)
 {
     size_t vocab = m->with->info->vocab;
     for (size_t begin = 0, rows; begin < count; begin += rows) {
         rows = count - begin < m->rows ? count - begin : m->rows;
-        for (size_t i = 0; i < rows; i++)
-            m->readings[i] = (descent_reading){.sequence = sequence, .position = begin + i};
+        for (size_t i = 0; i < rows; i++) m->readings[i] = (descent_reading){.sequence = sequence, .position = begin + i};
         descent_code code = descent_batch_logits(m->with->batch, m->readings, rows, m->logits, status);
         if (code != DESCENT_OK) return code;
         for (size_t i = 0; i < rows; i++) *nats += cross_entropy(m->logits + i * vocab, vocab, targets[begin + i]);
@@ -170,8 +169,13 @@ int measure_loss(const session *with, const uint32_t *tokens, size_t count, cons
     size_t rows = LOGITS_AT_ONCE / info->vocab;
     if (rows > info->context) rows = info->context;
     if (rows < 1) rows = 1;
-    measurement m = {.with = with, .tokens = tokens, .predictions = count - 1, .depths = depths, .n_depths = n,
-                     .results = results, .rows = rows};
+    measurement m = {.with = with,
+                     .tokens = tokens,
+                     .predictions = count - 1,
+                     .depths = depths,
+                     .n_depths = n,
+                     .results = results,
+                     .rows = rows};
     size_t *order = order_depths(with, depths, n);
     m.order = order;
     m.logits = calloc(rows * info->vocab, sizeof *m.logits);

@@ -18,7 +18,8 @@ static int read_answer(const session *with, const char *shown, match_item *item)
     uint32_t *tokens = NULL;
     size_t count = 0;
     item->answer_token = -1;
-    if (descent_tokenizer_encode(with->tokenizer, item->answer, strlen(item->answer), 0, &tokens, &count, &status) != DESCENT_OK) {
+    if (descent_tokenizer_encode(with->tokenizer, item->answer, strlen(item->answer), 0, &tokens, &count, &status) !=
+        DESCENT_OK) {
         cli_error("%s, the answer: %s", shown, status.message);
         return EXIT_FAILURE;
     }
@@ -113,8 +114,8 @@ static bool is_right(const match_item *item, const generation *text, descent_dec
 }
 
 /* Answers `n` items, whose texts stand at their prompts, and counts the right ones. */
-static descent_code answer(const session *with, const match_item *items, generation *texts, size_t n,
-                           descent_decoder *decoder, float *logits, size_t *right, descent_status *status)
+static descent_code answer(const session *with, const match_item *items, generation *texts, size_t n, descent_decoder *decoder,
+                           float *logits, size_t *right, descent_status *status)
 {
     descent_sampling greedy = descent_sampling_defaults();
     greedy.temperature = 0;
@@ -169,10 +170,12 @@ static int measure_all(const session *with, const match_set *set, const asked_de
         right[d] = 0;
         for (size_t begin = 0, count; begin < set->count && exit_code == EXIT_SUCCESS; begin += count) {
             count = set->count - begin < most ? set->count - begin : most;
-            descent_code code = answer_group(with, set->items + begin, count, depths[d].depth, decoder, texts, logits,
-                                             &right[d], &status);
-            if (code != DESCENT_OK) exit_code = EXIT_FAILURE;
-            else if (interrupted()) exit_code = EXIT_INTERRUPTED;
+            descent_code code =
+                answer_group(with, set->items + begin, count, depths[d].depth, decoder, texts, logits, &right[d], &status);
+            if (code != DESCENT_OK)
+                exit_code = EXIT_FAILURE;
+            else if (interrupted())
+                exit_code = EXIT_INTERRUPTED;
             progress_advance(&bar, count);
         }
     }
@@ -197,7 +200,8 @@ int measure_match(const session *with, const match_set *set, const asked_depth *
         cli_error("exact match needs an end-of-text token, and the tokenizer of model %s has none", with->info->name);
     else if (!texts || !logits || descent_decoder_create(with->tokenizer, &decoder, &status) != DESCENT_OK)
         cli_error("%s", status.message);
-    else exit_code = measure_all(with, set, depths, n, most, decoder, texts, logits, right);
+    else
+        exit_code = measure_all(with, set, depths, n, most, decoder, texts, logits, right);
     if (decoder) descent_decoder_destroy(decoder);
     free(texts);
     free(logits);

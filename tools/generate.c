@@ -44,8 +44,7 @@ descent_code advance_all(const session *with, descent_sequence *const *sequences
 }
 
 /* The texts that go on, their last chosen tokens appended. */
-static descent_code collect(generation *texts, size_t n, descent_sequence **sequences, size_t *active,
-                            descent_status *status)
+static descent_code collect(generation *texts, size_t n, descent_sequence **sequences, size_t *active, descent_status *status)
 {
     *active = 0;
     for (size_t i = 0; i < n; i++) {
@@ -65,19 +64,19 @@ static descent_code choose(const session *with, const descent_sampling *sampling
 {
     const uint32_t *tokens = descent_sequence_tokens(text->sequence);
     size_t length = descent_sequence_length(text->sequence);
-    descent_code code = descent_sample(sampling, with->tokenizer, logits, with->info->vocab, tokens, length,
-                                       text->prompt_count, &text->token, status);
+    descent_code code = descent_sample(sampling, with->tokenizer, logits, with->info->vocab, tokens, length, text->prompt_count,
+                                       &text->token, status);
     if (code != DESCENT_OK) return code;
     text->count++;
     if (with->tokenizer && (int64_t)text->token == descent_tokenizer_describe(with->tokenizer)->eos)
         text->end = GENERATION_EOS;
-    else if (text->count == text->limit) text->end = GENERATION_LENGTH;
+    else if (text->count == text->limit)
+        text->end = GENERATION_LENGTH;
     return DESCENT_OK;
 }
 
 static descent_code next_tokens(const session *with, const descent_sampling *sampling, generation *texts, size_t n,
-                                descent_sequence **sequences, descent_reading *readings, float *logits,
-                                descent_status *status)
+                                descent_sequence **sequences, descent_reading *readings, float *logits, descent_status *status)
 {
     size_t active;
     descent_code code = collect(texts, n, sequences, &active, status);
@@ -92,14 +91,16 @@ static descent_code next_tokens(const session *with, const descent_sampling *sam
     return code;
 }
 
-descent_code generate_next(const session *with, const descent_sampling *sampling, generation *texts, size_t n,
-                           float *logits, descent_status *status)
+descent_code generate_next(const session *with, const descent_sampling *sampling, generation *texts, size_t n, float *logits,
+                           descent_status *status)
 {
     descent_sequence **sequences = calloc(n, sizeof *sequences);
     descent_reading *readings = calloc(n, sizeof *readings);
     descent_code code = DESCENT_NO_MEMORY;
-    if (sequences && readings) code = next_tokens(with, sampling, texts, n, sequences, readings, logits, status);
-    else *status = (descent_status){.code = code, .message = "no memory left"};
+    if (sequences && readings)
+        code = next_tokens(with, sampling, texts, n, sequences, readings, logits, status);
+    else
+        *status = (descent_status){.code = code, .message = "no memory left"};
     free(sequences);
     free(readings);
     return code;

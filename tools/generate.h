@@ -19,8 +19,8 @@ typedef enum generation_end {
 typedef struct generation {
     descent_sequence *sequence;
     size_t prompt_count;
-    size_t limit; /* most tokens to generate, at least 1, at most generation_room */
-    size_t count; /* tokens chosen so far */
+    size_t limit;   /* most tokens to generate, at least 1, at most generation_room */
+    size_t count;   /* tokens chosen so far */
     uint32_t token; /* the last one chosen; appended to the sequence when the next is asked for */
     generation_end end;
 } generation;
@@ -30,8 +30,8 @@ size_t generation_room(const session *with, size_t prompt_count);
 
 /* Chooses one more token of every text that goes on. `logits` [n][V] is scratch. Where Ctrl-C came (interrupted()) it
  * returns DESCENT_OK with nothing chosen. */
-descent_code generate_next(const session *with, const descent_sampling *sampling, generation *texts, size_t n,
-                           float *logits, descent_status *status);
+descent_code generate_next(const session *with, const descent_sampling *sampling, generation *texts, size_t n, float *logits,
+                           descent_status *status);
 
 /* Steps until every token of every sequence is finished, rows of all side by side; or until Ctrl-C, then what was done
  * stays. Returns the first failure. `bar` (may be NULL) advances by rows. */

@@ -3,13 +3,13 @@
 #include "cli.h"
 #include "commands.h"
 #include "input.h"
+#include "json_output.h"
 #include "session.h"
 #include "terminal.h"
 
 #include "descent.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,10 +44,14 @@ static void print_clean(const char *text)
 {
     for (; *text; text++) {
         unsigned char c = (unsigned char)*text;
-        if (c == '\n') fputs("\\n", stdout);
-        else if (c == '\t') fputs("\\t", stdout);
-        else if (c < 0x20 || c == 0x7f) printf("\\x%02x", c);
-        else putchar(c);
+        if (c == '\n')
+            fputs("\\n", stdout);
+        else if (c == '\t')
+            fputs("\\t", stdout);
+        else if (c < 0x20 || c == 0x7f)
+            printf("\\x%02x", c);
+        else
+            putchar(c);
     }
 }
 
@@ -216,22 +220,17 @@ static int print_json(const report *r)
     char fingerprint[17];
     snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, info->fingerprint);
     json_t *history = r->history_bytes <= INT64_MAX ? json_integer((json_int_t)r->history_bytes) : json_null();
-    json_t *memory = json_pack("{sI sI so ss so}", "file_bytes", (json_int_t)info->file_bytes, "context",
-                               (json_int_t)r->context, "steps", depth_json(r, r->depth), "page_type",
-                               page_type_names[r->page_type], "history_bytes", history);
-    json_t *object = json_pack(
-        "{so so ss ss ss sI ss sI sI sI sI so sb ss so so so so}", "file", text_json(r->path), "name", text_json(info->name),
-        "family", info->family, "variant", info->variant, "weight_type", info->weight_type, "parameters",
-        (json_int_t)info->parameters, "fingerprint", fingerprint, "width", (json_int_t)info->width, "vocab",
-        (json_int_t)info->vocab, "context", (json_int_t)info->context, "layers", (json_int_t)info->layers, "trained_steps",
-        depth_json(r, info->trained), "deepens", info->deepens, "isa", descent_isa(), "tokenizer", tokenizer_json(r),
-        "metadata", metadata_json(r), "tensors", tensors_json(r), "memory", memory);
-    int failed = !object || json_dumpf(object, stdout, 0) != 0;
-    putchar('\n');
-    json_decref(object);
-    if (!failed) return EXIT_SUCCESS;
-    if (output_flush()) cli_error("no memory left for the JSON object");
-    return EXIT_FAILURE;
+    json_t *memory =
+        json_pack("{sI sI so ss so}", "file_bytes", (json_int_t)info->file_bytes, "context", (json_int_t)r->context, "steps",
+                  depth_json(r, r->depth), "page_type", page_type_names[r->page_type], "history_bytes", history);
+    json_t *object =
+        json_pack("{so so ss ss ss sI ss sI sI sI sI so sb ss so so so so}", "file", text_json(r->path), "name",
+                  text_json(info->name), "family", info->family, "variant", info->variant, "weight_type", info->weight_type,
+                  "parameters", (json_int_t)info->parameters, "fingerprint", fingerprint, "width", (json_int_t)info->width,
+                  "vocab", (json_int_t)info->vocab, "context", (json_int_t)info->context, "layers", (json_int_t)info->layers,
+                  "trained_steps", depth_json(r, info->trained), "deepens", info->deepens, "isa", descent_isa(), "tokenizer",
+                  tokenizer_json(r), "metadata", metadata_json(r), "tensors", tensors_json(r), "memory", memory);
+    return json_output(object, 9);
 }
 
 /* ---- The command ------------------------------------------------------------------------------------------------ */
@@ -269,8 +268,10 @@ int command_info(int argc, char **argv)
                                     r.info->context, context);
     r.context = context ? (uint32_t)context : r.info->context;
     r.history_bytes = descent_cache_bytes_needed(model, r.page_type, r.context, r.depth);
-    if (exit_code == EXIT_SUCCESS && json) exit_code = print_json(&r);
-    else if (exit_code == EXIT_SUCCESS) print_text(&r);
+    if (exit_code == EXIT_SUCCESS && json)
+        exit_code = print_json(&r);
+    else if (exit_code == EXIT_SUCCESS)
+        print_text(&r);
     descent_model_close(model);
     return exit_code;
 }

@@ -100,8 +100,8 @@ int read_tokens(const cli_command *command, const char *list, uint32_t vocab, ui
         rest = next_item(rest, item, sizeof item);
         if (!cli_read_integer(item, 0, (int64_t)vocab - 1, &id)) {
             free(ids);
-            return cli_usage_error(command, "--tokens must be ids from 0 to %u with commas between, got \"%s\"",
-                                   vocab - 1, item);
+            return cli_usage_error(command, "--tokens must be ids from 0 to %u with commas between, got \"%s\"", vocab - 1,
+                                   item);
         }
         ids[i] = (uint32_t)id;
     }
@@ -113,14 +113,14 @@ int read_tokens(const cli_command *command, const char *list, uint32_t vocab, ui
 int read_depth(const cli_command *command, const descent_model *model, const char *text, descent_depth *depth)
 {
     descent_status status;
-    if (!text) *depth = descent_model_describe(model)->trained;
+    if (!text)
+        *depth = descent_model_describe(model)->trained;
     else if (descent_depth_parse(model, text, depth, &status) != DESCENT_OK)
         return cli_usage_error(command, "%s", status.message);
     return EXIT_SUCCESS;
 }
 
-int read_depths(const cli_command *command, const descent_model *model, const char *list, asked_depth **depths,
-                size_t *count)
+int read_depths(const cli_command *command, const descent_model *model, const char *list, asked_depth **depths, size_t *count)
 {
     char trained[16];
     if (!list) list = descent_depth_format(model, descent_model_describe(model)->trained, trained);

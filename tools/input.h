@@ -33,7 +33,6 @@ typedef struct asked_depth {
 } asked_depth;
 
 /* NULL list: the trained depth alone. The caller frees *depths. */
-int read_depths(const cli_command *command, const descent_model *model, const char *list, asked_depth **depths,
-                size_t *count);
+int read_depths(const cli_command *command, const descent_model *model, const char *list, asked_depth **depths, size_t *count);
 
 #endif

@@ -24,10 +24,12 @@ static void tell_options(const dialogue *talk)
 {
     char depth[16];
     descent_depth_format(talk->with->model, talk->options.depth, depth);
-    fprintf(stderr, "T = %s, temperature %g, seed %" PRId64 ", max tokens ", depth,
-            (double)talk->options.sampling.temperature, talk->options.sampling.seed);
-    if (talk->options.most) fprintf(stderr, "%zu", talk->options.most);
-    else fputs("the rest of the context", stderr);
+    fprintf(stderr, "T = %s, temperature %g, seed %" PRId64 ", max tokens ", depth, (double)talk->options.sampling.temperature,
+            talk->options.sampling.seed);
+    if (talk->options.most)
+        fprintf(stderr, "%zu", talk->options.most);
+    else
+        fputs("the rest of the context", stderr);
     fprintf(stderr, ", trace %s\n", talk->options.trace ? "on" : "off");
 }
 
@@ -54,15 +56,19 @@ static void set_temperature(dialogue *talk, const char *value)
         return;
     }
     sampling.temperature = (float)number;
-    if (descent_sampling_check(&sampling, talk->with->info->vocab, &status) == DESCENT_OK) talk->options.sampling = sampling;
-    else cli_error("/temperature: %s", status.message);
+    if (descent_sampling_check(&sampling, talk->with->info->vocab, &status) == DESCENT_OK)
+        talk->options.sampling = sampling;
+    else
+        cli_error("/temperature: %s", status.message);
 }
 
 static void set_most(dialogue *talk, const char *value)
 {
     int64_t most;
-    if (cli_read_integer(value, 0, UINT32_MAX, &most)) talk->options.most = (size_t)most;
-    else cli_error("/max-tokens must be an integer of at least 0, got \"%s\"", value);
+    if (cli_read_integer(value, 0, UINT32_MAX, &most))
+        talk->options.most = (size_t)most;
+    else
+        cli_error("/max-tokens must be an integer of at least 0, got \"%s\"", value);
 }
 
 static void toggle_trace(dialogue *talk, const char *value)
@@ -105,7 +111,8 @@ static void help(dialogue *talk, const char *value)
 {
     (void)value;
     fputs("Every line is a prompt. One that ends in \\ goes on in the next line; // begins a prompt with a slash.\n"
-          "Ctrl-C stops a text.\n", stderr);
+          "Ctrl-C stops a text.\n",
+          stderr);
     for (size_t i = 0; i < N_COMMANDS; i++)
         fprintf(stderr, "  /%-12s%-3s %s\n", dialogue_commands[i].name,
                 dialogue_commands[i].value ? dialogue_commands[i].value : "", dialogue_commands[i].help);
@@ -123,8 +130,10 @@ static void obey(dialogue *talk, char *line)
         const struct dialogue_command *command = &dialogue_commands[i];
         names[i] = command->name;
         if (strcmp(line, command->name)) continue;
-        if (command->value && !*value) cli_error("/%s needs a value", command->name);
-        else command->run(talk, value);
+        if (command->value && !*value)
+            cli_error("/%s needs a value", command->name);
+        else
+            command->run(talk, value);
         if (command->run != quit && command->run != help) tell_options(talk);
         return;
     }
@@ -193,11 +202,16 @@ int run_interactive(const session *with, const completion_options *options, int 
     while (!talk.over && output_flush()) {
         interruption_clear();
         if (interrupted() || !read_line(&prompt, &line, &room)) break;
-        if (interrupted()) fputc('\n', stderr);
-        else if (!prompt.length) continue;
-        else if (prompt.bytes[0] != '/') answer(&talk, prompt.bytes, prompt.length);
-        else if (prompt.length > 1 && prompt.bytes[1] == '/') answer(&talk, prompt.bytes + 1, prompt.length - 1);
-        else obey(&talk, prompt.bytes + 1);
+        if (interrupted())
+            fputc('\n', stderr);
+        else if (!prompt.length)
+            continue;
+        else if (prompt.bytes[0] != '/')
+            answer(&talk, prompt.bytes, prompt.length);
+        else if (prompt.length > 1 && prompt.bytes[1] == '/')
+            answer(&talk, prompt.bytes + 1, prompt.length - 1);
+        else
+            obey(&talk, prompt.bytes + 1);
     }
     if (!talk.over) fputc('\n', stderr);
     free(line);

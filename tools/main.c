@@ -44,8 +44,10 @@ static int refuse(const char *name)
     const char *names[N_SUBCOMMANDS];
     for (size_t i = 0; i < N_SUBCOMMANDS; i++) names[i] = subcommands[i].name;
     const char *nearest = cli_nearest(name, names, N_SUBCOMMANDS);
-    if (nearest) cli_error("unknown command \"%s\"; did you mean \"%s\"?", name, nearest);
-    else cli_error("unknown command \"%s\"; descent --help lists the commands", name);
+    if (nearest)
+        cli_error("unknown command \"%s\"; did you mean \"%s\"?", name, nearest);
+    else
+        cli_error("unknown command \"%s\"; descent --help lists the commands", name);
     return EXIT_USAGE;
 }
 

@@ -3,10 +3,10 @@
 #include "run.h"
 
 #include "commands.h"
+#include "json_output.h"
 #include "terminal.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +41,8 @@ static int64_t random_seed(void)
 {
     uint64_t bits = 0;
     FILE *source = fopen("/dev/urandom", "rb");
-    if (!source || fread(&bits, sizeof bits, 1, source) != 1) bits = (uint64_t)time(NULL) * 0x9e3779b97f4a7c15u ^ (uint64_t)getpid();
+    if (!source || fread(&bits, sizeof bits, 1, source) != 1)
+        bits = (uint64_t)time(NULL) * 0x9e3779b97f4a7c15u ^ (uint64_t)getpid();
     if (source) fclose(source);
     return (int64_t)(bits >> 33); /* short enough to be typed again */
 }
@@ -64,18 +65,21 @@ enum { RUN_OPTIONS = 21 };
 static void run_option_table(run_options *o, cli_option *table)
 {
     size_t i = 0;
-    table[i++] = cli_text('T', "steps", "T", &o->steps, "recursion depth: 12, or 3x2 for attention x MLP where a model has "
-                                                        "both; the trained depth by default");
+    table[i++] = cli_text('T', "steps", "T", &o->steps,
+                          "recursion depth: 12, or 3x2 for attention x MLP where a model has "
+                          "both; the trained depth by default");
     table[i++] = cli_text('f', "file", "FILE", &o->file, "read the prompt from FILE; - is standard input");
     table[i++] = cli_text(0, "tokens", "IDS", &o->tokens, "the prompt as token ids, 1,2,3; ids are written then");
-    table[i++] = cli_integer('n', "max-tokens", &o->most, 1, INT64_MAX, "tokens to generate; the rest of the context by default");
+    table[i++] =
+        cli_integer('n', "max-tokens", &o->most, 1, INT64_MAX, "tokens to generate; the rest of the context by default");
     table[i++] = cli_repeated(0, "stop", "TEXT", &o->stop, "end before this text; may be repeated");
     table[i++] = cli_real(0, "temperature", &o->temperature, 0, INFINITY, "0: always the likeliest token; default 1");
     table[i++] = cli_integer(0, "top-k", &o->top_k, 0, INT64_MAX, "sample from the k likeliest; 0: all");
     table[i++] = cli_real_above(0, "top-p", &o->top_p, 0, 1, "sample from the likeliest that together reach p");
     table[i++] = cli_real(0, "min-p", &o->min_p, 0, 1, "sample from those at least p times as likely as the likeliest");
     table[i++] = cli_real_above(0, "typical-p", &o->typical_p, 0, 1, "locally typical sampling");
-    table[i++] = cli_real_above(0, "repetition-penalty", &o->repetition, 0, INFINITY, "make tokens seen before less likely; 1: off");
+    table[i++] =
+        cli_real_above(0, "repetition-penalty", &o->repetition, 0, INFINITY, "make tokens seen before less likely; 1: off");
     table[i++] = cli_real(0, "presence-penalty", &o->presence, -INFINITY, INFINITY, "taken off the logits of generated tokens");
     table[i++] = cli_real(0, "frequency-penalty", &o->frequency, -INFINITY, INFINITY, "the same, once per occurrence");
     table[i++] = cli_repeated(0, "logit-bias", "ID=B", &o->bias, "add B to the logit of token ID; may be repeated");
@@ -120,7 +124,8 @@ static int read_bias(const cli_list *items, uint32_t vocab, descent_logit_bias *
 static int check_options(const run_options *o, const cli_arguments *arguments)
 {
     int sources = (o->file != NULL) + (o->tokens != NULL) + (arguments->count > 1);
-    if (sources > 1) return cli_usage_error(&run_command, "PROMPT, --file and --tokens are three ways to give one prompt: use one");
+    if (sources > 1)
+        return cli_usage_error(&run_command, "PROMPT, --file and --tokens are three ways to give one prompt: use one");
     for (size_t i = 0; i < o->stop.count; i++) {
         if (!*o->stop.items[i]) return cli_usage_error(&run_command, "--stop must not be empty");
         if (o->tokens) return cli_usage_error(&run_command, "--stop looks for text, and --tokens writes ids");
@@ -133,8 +138,12 @@ static int make_completion_options(const run_options *o, const session *with, de
                                    completion_options *out)
 {
     descent_status status;
-    *out = (completion_options){.most = (size_t)o->most, .stop = o->stop, .trace = o->trace, .echo = o->echo,
-                                .as_ids = o->tokens != NULL, .stream = !o->json};
+    *out = (completion_options){.most = (size_t)o->most,
+                                .stop = o->stop,
+                                .trace = o->trace,
+                                .echo = o->echo,
+                                .as_ids = o->tokens != NULL,
+                                .stream = !o->json};
     int exit_code = read_depth(&run_command, with->model, o->steps, &out->depth);
     if (exit_code == EXIT_SUCCESS) exit_code = read_bias(&o->bias, with->info->vocab, bias);
     if (exit_code != EXIT_SUCCESS) return exit_code;
@@ -191,27 +200,21 @@ static int print_json(const session *with, const completion_options *options, co
     static const char *const reasons[] = {"error", "stop", "length", "interrupted"};
     json_t *tokens = json_array();
     for (size_t i = 0; i < done->count; i++) json_array_append_new(tokens, json_integer(done->tokens[i]));
-    json_t *timings = json_pack("{sf sf}", "prompt_seconds", done->prompt_seconds, "generation_seconds",
-                                done->generation_seconds);
+    json_t *timings =
+        json_pack("{sf sf}", "prompt_seconds", done->prompt_seconds, "generation_seconds", done->generation_seconds);
     json_t *text = options->as_ids ? json_null() : json_stringn(done->text.bytes, done->text.length);
     json_t *object = json_pack("{so so so so ss sI sI sI so}", "text", text, "tokens", tokens, "steps",
-                               depth_json(with, options->depth), "seed", json_integer(options->sampling.seed),
-                               "finish_reason", reasons[done->end], "prompt_tokens", (json_int_t)done->prompt_count,
-                               "cached_tokens", (json_int_t)done->reused, "row_steps", (json_int_t)done->row_steps,
-                               "timings", timings);
-    if (options->trace)
-        json_object_set_new(object, "trace", trace_json(&done->steps, with, done->tokens, done->count));
-    int failed = !object || json_dumpf(object, stdout, JSON_REAL_PRECISION(9)) != 0;
-    putchar('\n');
-    json_decref(object);
-    if (!failed) return EXIT_SUCCESS;
-    if (output_flush()) cli_error("no memory left for the JSON object");
-    return EXIT_FAILURE;
+                               depth_json(with, options->depth), "seed", json_integer(options->sampling.seed), "finish_reason",
+                               reasons[done->end], "prompt_tokens", (json_int_t)done->prompt_count, "cached_tokens",
+                               (json_int_t)done->reused, "row_steps", (json_int_t)done->row_steps, "timings", timings);
+    if (options->trace) json_object_set_new(object, "trace", trace_json(&done->steps, with, done->tokens, done->count));
+    return json_output(object, 9);
 }
 
 static void print_after_text(const session *with, const completion_options *options, const completion *done)
 {
-    bool open_line = options->as_ids || (terminal_is(stdout) && (!done->text.length || done->text.bytes[done->text.length - 1] != '\n'));
+    bool open_line =
+        options->as_ids || (terminal_is(stdout) && (!done->text.length || done->text.bytes[done->text.length - 1] != '\n'));
     if (open_line) putchar('\n');
     output_flush();
     if (options->trace) trace_print(&done->steps, with, done->tokens, done->count, stderr);
@@ -226,8 +229,10 @@ static int run_once(const session *with, const completion_options *options, cons
     if (exit_code != EXIT_SUCCESS) return exit_code;
     interruption_watch();
     complete(with, options, prompt, count, &done);
-    if (!options->stream && done.end != COMPLETION_FAILED) exit_code = print_json(with, options, &done);
-    else if (options->stream) print_after_text(with, options, &done);
+    if (!options->stream && done.end != COMPLETION_FAILED)
+        exit_code = print_json(with, options, &done);
+    else if (options->stream)
+        print_after_text(with, options, &done);
     if (done.end == COMPLETION_FAILED) exit_code = EXIT_FAILURE;
     if (interrupted()) exit_code = EXIT_INTERRUPTED;
     completion_release(&done);

@@ -36,7 +36,7 @@ int session_open(const char *path, const session_options *options, session *open
 void session_close(session *opened);
 
 /* Encodes a text, BOS included where the tokenizer adds one. The caller releases *tokens with descent_free. */
-int session_encode(const session *opened, const char *what, const char *text, size_t bytes, int flags,
-                   uint32_t **tokens, size_t *count);
+int session_encode(const session *opened, const char *what, const char *text, size_t bytes, int flags, uint32_t **tokens,
+                   size_t *count);
 
 #endif

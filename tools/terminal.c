@@ -87,9 +87,12 @@ progress progress_begin(const char *label, const char *unit, uint64_t total)
 
 static void format_remaining(double seconds, char *text, size_t size)
 {
-    if (seconds < 100) snprintf(text, size, "%.0f s", seconds);
-    else if (seconds < 6000) snprintf(text, size, "%.0f min", seconds / 60);
-    else snprintf(text, size, "%.1f h", seconds / 3600);
+    if (seconds < 100)
+        snprintf(text, size, "%.0f s", seconds);
+    else if (seconds < 6000)
+        snprintf(text, size, "%.0f min", seconds / 60);
+    else
+        snprintf(text, size, "%.1f h", seconds / 3600);
 }
 
 static void draw(progress *bar)
@@ -134,8 +137,10 @@ static volatile sig_atomic_t interruptions, terminations;
 static void on_signal(int number)
 {
     if (interruptions || terminations) _exit(EXIT_INTERRUPTED);
-    if (number == SIGTERM) terminations = 1;
-    else interruptions = 1;
+    if (number == SIGTERM)
+        terminations = 1;
+    else
+        interruptions = 1;
 }
 
 void interruption_watch(void)

@@ -3,6 +3,7 @@
 #include "trace.h"
 
 #include "input.h"
+#include "json_output.h"
 #include "terminal.h"
 
 #include <math.h>
@@ -76,8 +77,10 @@ static void print_sparkline(const session *with, const descent_observation *step
 
 static void print_number(double value, int width, FILE *to)
 {
-    if (isfinite(value)) fprintf(to, " %*.4f", width, value);
-    else fprintf(to, " %*s", width, "-");
+    if (isfinite(value))
+        fprintf(to, " %*.4f", width, value);
+    else
+        fprintf(to, " %*s", width, "-");
 }
 
 static void print_piece(const session *with, uint32_t token, FILE *to)
@@ -91,9 +94,12 @@ static void print_piece(const session *with, uint32_t token, FILE *to)
     fputc('"', to);
     for (size_t i = 0; i < bytes; i++) {
         unsigned char c = (unsigned char)piece[i];
-        if (c == '\n') fputs("\\n", to);
-        else if (c < 0x20 || c == 0x7f) fprintf(to, "\\x%02x", c);
-        else fputc(c, to);
+        if (c == '\n')
+            fputs("\\n", to);
+        else if (c < 0x20 || c == 0x7f)
+            fprintf(to, "\\x%02x", c);
+        else
+            fputc(c, to);
     }
     fputc('"', to);
 }
@@ -109,20 +115,17 @@ static void print_descent(const session *with, const descent_observation *steps,
     const descent_model_info *info = with->info;
     uint32_t kind = steps[0].site.kind;
     fputs("  ", to);
-    if (info->layers > 1 || info->kinds > 1)
-        fprintf(to, "layer %u %s ", steps[0].site.layer, info->kind_names[kind]);
+    if (info->layers > 1 || info->kinds > 1) fprintf(to, "layer %u %s ", steps[0].site.layer, info->kind_names[kind]);
     fprintf(to, "E %.4f -> %.4f ", total_energy(with, &steps[0]), total_energy(with, &steps[count - 1]));
     print_sparkline(with, steps, count, to);
     fprintf(to, "\n    %5s %12s", "t", "E");
-    for (uint32_t i = 0; i < info->terms[kind] && info->terms[kind] > 1; i++)
-        fprintf(to, " %12s", info->term_names[kind][i]);
+    for (uint32_t i = 0; i < info->terms[kind] && info->terms[kind] > 1; i++) fprintf(to, " %12s", info->term_names[kind][i]);
     fprintf(to, " %12s %12s %12s %12s\n", "dE_own", "dE_history", "r_t", "|dx|");
     for (size_t i = 0; i < count; i++) {
         const descent_observation *seen = &steps[i];
         fprintf(to, "    %5u", seen->site.step);
         print_number(total_energy(with, seen), 12, to);
-        for (uint32_t k = 0; k < info->terms[kind] && info->terms[kind] > 1; k++)
-            print_number((double)seen->energy[k], 12, to);
+        for (uint32_t k = 0; k < info->terms[kind] && info->terms[kind] > 1; k++) print_number((double)seen->energy[k], 12, to);
         print_number((double)seen->own_change, 12, to);
         print_number((double)seen->history_change, 12, to);
         print_number((double)seen->relative_change, 12, to);
@@ -166,21 +169,17 @@ json_t *token_json(const session *with, uint32_t token)
     return text;
 }
 
-static json_t *number(float value)
-{
-    return isfinite(value) ? json_real((double)value) : json_null();
-}
-
 static json_t *step_json(const session *with, const descent_observation *seen)
 {
     uint32_t kind = seen->site.kind;
     json_t *energy = json_object();
     for (uint32_t i = 0; i < with->info->terms[kind]; i++)
-        json_object_set_new(energy, with->info->term_names[kind][i], number(seen->energy[i]));
-    return json_pack("{si ss si sb so so so so so}", "layer", (int)seen->site.layer, "kind", with->info->kind_names[kind],
-                     "t", (int)seen->site.step, "final", seen->final, "energy", energy, "own_change",
-                     number(seen->own_change), "history_change", number(seen->history_change), "relative_change",
-                     number(seen->relative_change), "update_norm", number(seen->update_norm));
+        json_object_set_new(energy, with->info->term_names[kind][i], json_number((double)seen->energy[i]));
+    return json_pack("{si ss si sb so so so so so}", "layer", (int)seen->site.layer, "kind", with->info->kind_names[kind], "t",
+                     (int)seen->site.step, "final", seen->final, "energy", energy, "own_change",
+                     json_number((double)seen->own_change), "history_change", json_number((double)seen->history_change),
+                     "relative_change", json_number((double)seen->relative_change), "update_norm",
+                     json_number((double)seen->update_norm));
 }
 
 json_t *trace_json(const trace *of, const session *with, const uint32_t *tokens, size_t count)

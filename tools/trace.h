@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 typedef struct trace {
-    size_t first; /* the first position that is kept: the prompt's last */
+    size_t first;               /* the first position that is kept: the prompt's last */
     descent_observation *steps; /* without their vectors */
     size_t count, room;
     bool incomplete; /* memory ran out: the rest was dropped */

@@ -322,7 +322,9 @@ const char *descent_decoder_push(descent_decoder *decoder, uint32_t id, size_t *
     size_t piece_bytes, trimmed = 0;
     const char *piece = descent_tokenizer_piece(t, id, &piece_bytes);
     if (decoder->leading && piece_bytes > 0 && t->kind->trim_leading) trimmed = t->kind->trim_leading(t, id, &decoder->leading);
-    *bytes = utf8_stream_push(&decoder->stream, piece + trimmed, piece_bytes - trimmed, decoder->text);
+    /* No character goes on across a token without text: half of one before it stays half. */
+    *bytes = piece_bytes > 0 ? utf8_stream_push(&decoder->stream, piece + trimmed, piece_bytes - trimmed, decoder->text)
+                             : utf8_stream_finish(&decoder->stream, decoder->text);
     decoder->text[*bytes] = '\0';
     return decoder->text;
 }

@@ -3,8 +3,9 @@
  * A normalized text (spm_normalizer.h) starts as a chain of symbols, its characters and user-defined tokens. Of all pairs
  * of neighbours that together spell a token, the one with the best score, the leftmost among equals, becomes one symbol,
  * until none is left; a heap holds the pairs, so n characters take O(n log n). Frozen (user-defined) symbols never merge.
- * A symbol that ended as an *unused* token is taken apart again the way it was put together. What is no token becomes its
- * bytes where the vocabulary has the 256 byte tokens, otherwise unknown, one for a run of them.
+ * A symbol that ended as an *unused* token is taken apart again the way it was put together, and counts as no token where
+ * it cannot be (so version 0.2.3 of the library; earlier ones gave the unused id). What is no token becomes its bytes
+ * where the vocabulary has the 256 byte tokens, otherwise unknown, one for a run of them.
  *
  * With special tokens parsed, the texts between them are each encoded like a text of its own, a space in front included:
  * what the library gives for the parts, as models trained on such prompts were fed.
@@ -320,8 +321,8 @@ static descent_code emit(const bpe *b, const char *text, size_t bytes, uint32_t 
     return code;
 }
 
-/* Emits a symbol, an unused token as the two it was made of, and these likewise. A token is made of shorter ones, so the
- * stack, which holds the lengths still to come, never holds more than the spelling's bytes. */
+/* Emits a symbol, an unused token as the two it was made of, and these likewise; one that was never merged is no token. A
+ * token is made of shorter ones, so the stack, which holds the lengths still to come, never outgrows the spelling. */
 static descent_code emit_symbol(const bpe *b, const symbol *s, bool *after_unknown, token_list *list, descent_status *status)
 {
     if (s->id == TOKENIZER_NONE || b->t->types[s->id] != TOKEN_UNUSED)
@@ -333,12 +334,13 @@ static descent_code emit_symbol(const bpe *b, const symbol *s, bool *after_unkno
     while (depth > 0 && !code) {
         uint32_t bytes = b->stack[--depth];
         uint32_t id = find_text_token(b->t, text, bytes);
-        uint32_t left = id != TOKENIZER_NONE && b->t->types[id] == TOKEN_UNUSED ? b->split[id] : 0;
+        bool unused = id != TOKENIZER_NONE && b->t->types[id] == TOKEN_UNUSED;
+        uint32_t left = unused ? b->split[id] : 0;
         if (left > 0) {
             b->stack[depth++] = bytes - left;
             b->stack[depth++] = left;
         } else {
-            code = emit(b, text, bytes, id, after_unknown, list, status);
+            code = emit(b, text, bytes, unused ? TOKENIZER_NONE : id, after_unknown, list, status);
             text += bytes;
         }
     }

@@ -108,7 +108,7 @@ size_t utf8_stream_finish(utf8_stream *stream, char *out)
 
 const char *utf8_printable(const char *text, size_t bytes, char *out, size_t size)
 {
-    size_t written = 0;
+    size_t written = 0, cut = 0; /* cut: where "..." and the NUL still fit */
     for (size_t at = 0; at < bytes;) {
         uint32_t code;
         char shown[8];
@@ -121,15 +121,14 @@ const char *utf8_printable(const char *text, size_t bytes, char *out, size_t siz
             shown[length] = '\0';
         }
         size_t shown_bytes = strlen(shown);
-        size_t keep = at + length < bytes ? 4 : 1; /* room for "..." where more follows, and the NUL */
-        if (written + shown_bytes + keep > size) {
-            memcpy(out + written, "...", 3);
-            written += 3;
-            break;
+        if (written + shown_bytes + 1 > size) {
+            memcpy(out + cut, "...", 4);
+            return out;
         }
         memcpy(out + written, shown, shown_bytes);
         written += shown_bytes;
         at += length;
+        if (written + 4 <= size) cut = written;
     }
     out[written] = '\0';
     return out;

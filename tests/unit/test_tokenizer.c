@@ -1,0 +1,850 @@
+/* test_tokenizer.c: the tokenizers through descent.h, on small vocabularies whose answers are worked out by hand, and on
+ * files that are wrong. What they are built of is tested in test_utf8.c and test_tokenizer_sets.c; the comparison with the
+ * sentencepiece library is in tests/tokenizer. */
+#include "gguf_writer.h"
+#include "rng.h"
+#include "tokenizer.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+/* ---- Helpers ----------------------------------------------------------------------------------------------------- */
+
+/* Loads the tokenizer of what the writer holds, which is destroyed. */
+static descent_code load(gguf_writer *w, uint32_t vocab, descent_tokenizer **t, descent_status *status)
+{
+    size_t bytes;
+    uint8_t *data = gguf_writer_build(w, &bytes);
+    gguf_file *file;
+    assert_int_equal(gguf_open_memory(data, bytes, &file, status), DESCENT_OK);
+    descent_code code = tokenizer_load(file, vocab, t, status);
+    gguf_close(file);
+    free(data); /* a tokenizer outlives its file */
+    gguf_writer_destroy(w);
+    return code;
+}
+
+static descent_tokenizer *loaded(gguf_writer *w)
+{
+    descent_tokenizer *t = NULL;
+    descent_status status;
+    descent_code code = load(w, 1, &t, &status);
+    if (code) print_error("%s\n", status.message);
+    assert_int_equal(code, DESCENT_OK);
+    assert_non_null(t);
+    return t;
+}
+
+static void refused(gguf_writer *w, descent_code code, const char *part)
+{
+    descent_tokenizer *t = (descent_tokenizer *)&t;
+    descent_status status = {0};
+    assert_int_equal(load(w, 1, &t, &status), code);
+    assert_ptr_equal(t, &t); /* left as it was */
+    if (!strstr(status.message, part)) print_error("\"%s\" is not in: %s\n", part, status.message);
+    assert_non_null(strstr(status.message, part));
+}
+
+static void encodes_bytes(const descent_tokenizer *t, const char *text, size_t bytes, int flags, const uint32_t *ids,
+                          size_t count)
+{
+    uint32_t *tokens;
+    size_t n;
+    descent_status status;
+    descent_code code = descent_tokenizer_encode(t, text, bytes, flags, &tokens, &n, &status);
+    if (code) print_error("%s\n", status.message);
+    assert_int_equal(code, DESCENT_OK);
+    assert_int_equal(n, count);
+    if (count) assert_memory_equal(tokens, ids, count * sizeof *ids);
+    descent_free(tokens);
+}
+
+#define ENCODES(t, text, flags, ...)                                                                                             \
+    encodes_bytes(t, text, strlen(text), flags, (const uint32_t[]){__VA_ARGS__}, COUNT(((const uint32_t[]){__VA_ARGS__})))
+#define ENCODES_NOTHING(t, text) encodes_bytes(t, text, strlen(text), 0, NULL, 0)
+
+static void fails(const descent_tokenizer *t, const char *text, size_t bytes, int flags, const char *message)
+{
+    uint32_t *tokens = (uint32_t *)&tokens;
+    size_t n = 77;
+    descent_status status;
+    assert_int_equal(descent_tokenizer_encode(t, text, bytes, flags, &tokens, &n, &status), DESCENT_BAD_ARGUMENT);
+    assert_string_equal(status.message, message);
+    assert_ptr_equal(tokens, &tokens);
+    assert_int_equal(n, 77);
+}
+
+/* Everything the decoder gives for the ids, in `out`. */
+static const char *decoded(const descent_tokenizer *t, const uint32_t *ids, size_t count, char *out)
+{
+    descent_decoder *d;
+    descent_status status;
+    size_t bytes, written = 0;
+    assert_int_equal(descent_decoder_create(t, &d, &status), DESCENT_OK);
+    for (size_t i = 0; i <= count; i++) {
+        const char *text = i < count ? descent_decoder_push(d, ids[i], &bytes) : descent_decoder_finish(d, &bytes);
+        assert_int_equal(text[bytes], 0);
+        assert_true(utf8_valid(text, bytes));
+        memcpy(out + written, text, bytes);
+        written += bytes;
+    }
+    out[written] = '\0';
+    descent_decoder_destroy(d);
+    return out;
+}
+
+#define DECODES(t, expected, ...)                                                                                                \
+    do {                                                                                                                         \
+        char out_[512];                                                                                                          \
+        const uint32_t ids_[] = {__VA_ARGS__};                                                                                   \
+        assert_string_equal(decoded(t, ids_, COUNT(ids_), out_), expected);                                                      \
+    } while (0)
+
+static void piece_is(const descent_tokenizer *t, uint32_t id, const char *text, bool has_text)
+{
+    size_t bytes;
+    const char *piece = descent_tokenizer_piece(t, id, &bytes);
+    assert_int_equal(bytes, strlen(text));
+    assert_memory_equal(piece, text, bytes);
+    assert_int_equal(descent_tokenizer_has_text(t, id), has_text);
+}
+
+static gguf_writer *writer_of(const char *model)
+{
+    gguf_writer *w = gguf_writer_create();
+    gguf_writer_string(w, "general.architecture", "nrgpt");
+    gguf_writer_string(w, "tokenizer.ggml.model", model);
+    return w;
+}
+
+static void add_tokens(gguf_writer *w, const char *const *tokens, size_t count)
+{
+    gguf_writer_strings(w, "tokenizer.ggml.tokens", tokens, count);
+}
+
+/* ---- Characters -------------------------------------------------------------------------------------------------- */
+
+static const char *const letters[] = {"\n", "a", "b", "\xc3\xa4", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "<eos>", "<eos><eos>"};
+
+static gguf_writer *chars_writer(void)
+{
+    gguf_writer *w = writer_of("chars");
+    add_tokens(w, letters, COUNT(letters));
+    gguf_writer_i32s(w, "tokenizer.ggml.token_type", (const int32_t[]){1, 1, 1, 1, 1, 1, 3, 3}, COUNT(letters));
+    return w;
+}
+
+static void chars_there_and_back(void **state)
+{
+    (void)state;
+    descent_tokenizer *t = loaded(chars_writer());
+    const descent_tokenizer_info *info = descent_tokenizer_describe(t);
+    assert_string_equal(info->model, "chars");
+    assert_int_equal(info->vocab, COUNT(letters));
+    assert_true(info->bos == -1 && info->eos == -1 && info->pad == -1 && info->unknown == -1);
+    assert_false(info->adds_bos || info->adds_eos);
+
+    const char *text = "ab\xe2\x82\xac\n\xc3\xa4\xf0\x9f\x98\x80" "a";
+    ENCODES(t, text, 0, 1, 2, 4, 0, 3, 5, 1);
+    ENCODES(t, text, DESCENT_ADD_SPECIAL | DESCENT_PARSE_SPECIAL, 1, 2, 4, 0, 3, 5, 1);
+    DECODES(t, text, 1, 2, 4, 0, 3, 5, 1);
+    ENCODES_NOTHING(t, "");
+    encodes_bytes(t, NULL, 0, 0, NULL, 0);
+    piece_is(t, 3, "\xc3\xa4", true);
+    piece_is(t, 6, "", false);
+    piece_is(t, 8, "", false);
+    piece_is(t, UINT32_MAX, "", false);
+    tokenizer_free(t);
+}
+
+static void chars_special_only_when_asked(void **state)
+{
+    (void)state;
+    descent_tokenizer *t = loaded(chars_writer());
+    ENCODES(t, "a<eos>b<eos><eos><eos>", DESCENT_PARSE_SPECIAL, 1, 6, 2, 7, 6);
+    fails(t, "ab<eos>", 7, 0, "the vocabulary has no character \"<\" (U+003C), which stands at byte 2 of the text");
+    fails(t, "ab<eos", 6, DESCENT_PARSE_SPECIAL, "the vocabulary has no character \"<\" (U+003C), which stands at byte 2 of the text");
+    DECODES(t, "ab", 1, 6, 2);
+    tokenizer_free(t);
+}
+
+static void chars_names_what_it_cannot_spell(void **state)
+{
+    (void)state;
+    descent_tokenizer *t = loaded(chars_writer());
+    fails(t, "a\xc3\xb6" "b", 4, 0, "the vocabulary has no character \"\xc3\xb6\" (U+00F6), which stands at byte 1 of the text");
+    fails(t, "\xc3\xa4\xf0\x9f\x98\x81", 6, 0,
+          "the vocabulary has no character \"\xf0\x9f\x98\x81\" (U+1F601), which stands at byte 2 of the text");
+    fails(t, "a\0", 2, 0, "the vocabulary has no character \"\\x00\" (U+0000), which stands at byte 1 of the text");
+    fails(t, "aa\xff", 3, 0, "the text is not valid UTF-8: byte 0xff at offset 2");
+    fails(t, "a\xe2\x82", 3, 0, "the text is not valid UTF-8: byte 0xe2 at offset 1");
+    fails(t, NULL, 3, 0, "no text, but 3 bytes of it");
+    fails(t, "a", 1, 4, "flags 0x4: expected DESCENT_ADD_SPECIAL and DESCENT_PARSE_SPECIAL only");
+    tokenizer_free(t);
+}
+
+static void chars_with_nul(void **state)
+{
+    (void)state;
+    gguf_writer *w = writer_of("chars");
+    gguf_writer_strings_bytes(w, "tokenizer.ggml.tokens", (const char *const[]){"\0", "x"}, (const size_t[]){1, 1}, 2);
+    descent_tokenizer *t = loaded(w);
+    encodes_bytes(t, "x\0\0", 3, 0, (const uint32_t[]){1, 0, 0}, 3);
+    descent_decoder *d;
+    size_t bytes;
+    assert_int_equal(descent_decoder_create(t, &d, NULL), DESCENT_OK);
+    const char *text = descent_decoder_push(d, 0, &bytes);
+    assert_int_equal(bytes, 1);
+    assert_memory_equal(text, "\0", 2);
+    descent_decoder_destroy(d);
+    descent_decoder_destroy(NULL);
+    tokenizer_free(t);
+    tokenizer_free(NULL);
+}
+
+static void chars_refuses_longer_tokens(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"ab", "\xc3\xa4\xcc\x88"};
+    for (size_t i = 0; i < COUNT(bad); i++) {
+        gguf_writer *w = writer_of("chars");
+        add_tokens(w, (const char *const[]){"a", bad[i]}, 2);
+        refused(w, DESCENT_BAD_FILE, "token 1 is");
+    }
+}
+
+/* ---- Words ------------------------------------------------------------------------------------------------------- */
+
+static const char *const words[] = {"<eos>", "(", ")", "=", "min_10", "0", "1"};
+
+static gguf_writer *words_writer(const char *separator)
+{
+    gguf_writer *w = writer_of("words");
+    add_tokens(w, words, COUNT(words));
+    gguf_writer_i32s(w, "tokenizer.ggml.token_type", (const int32_t[]){3, 1, 1, 1, 1, 1, 1}, COUNT(words));
+    gguf_writer_u32(w, "tokenizer.ggml.eos_token_id", 0);
+    if (separator) gguf_writer_string(w, "tokenizer.descent.separator", separator);
+    return w;
+}
+
+static void words_there_and_back(void **state)
+{
+    (void)state;
+    descent_tokenizer *t = loaded(words_writer(","));
+    assert_int_equal(descent_tokenizer_describe(t)->eos, 0);
+    ENCODES(t, "min_10,(,0,1,),=,", 0, 4, 1, 5, 6, 2, 3);
+    ENCODES(t, "min_10,(,0,1,),=", 0, 4, 1, 5, 6, 2, 3);
+    ENCODES_NOTHING(t, "");
+    DECODES(t, "min_10,(,0,1,),=,", 4, 1, 5, 6, 2, 3);
+    DECODES(t, "0,1,", 5, 0, 6);
+    ENCODES(t, "0,<eos>,1,<eos>", DESCENT_PARSE_SPECIAL, 5, 0, 6, 0);
+    piece_is(t, 4, "min_10,", true);
+    piece_is(t, 0, "", false);
+    tokenizer_free(t);
+}
+
+static void words_name_what_is_wrong(void **state)
+{
+    (void)state;
+    descent_tokenizer *t = loaded(words_writer(","));
+    fails(t, "0,<eos>,", 8, 0, "\"<eos>\" at byte 2 of the text is a special token, which plain text may not spell");
+    fails(t, "0,2,", 4, 0, "the vocabulary has no word \"2\", which stands at byte 2 of the text");
+    fails(t, "0\n", 2, 0, "the vocabulary has no word \"0\\x0a\", which stands at byte 0 of the text");
+    fails(t, "0,,1", 4, 0, "a word is missing at byte 2 of the text: two separators in a row");
+    fails(t, ",", 1, 0, "a word is missing at byte 0 of the text: two separators in a row");
+    fails(t, "0,\xff\0", 4, 0, "the vocabulary has no word \"\\xff\\x00\", which stands at byte 2 of the text");
+    tokenizer_free(t);
+}
+
+static void words_with_a_long_separator(void **state)
+{
+    (void)state;
+    descent_tokenizer *t = loaded(words_writer(" | "));
+    ENCODES(t, "0 | 1 | (", 0, 5, 6, 1);
+    ENCODES(t, "0 | 1 | ", 0, 5, 6);
+    DECODES(t, "0 | 1 | ", 5, 6);
+    fails(t, "0 | 1 |", 7, 0, "the vocabulary has no word \"1 |\", which stands at byte 4 of the text");
+    tokenizer_free(t);
+}
+
+static void words_refuse_what_could_not_be_read_back(void **state)
+{
+    (void)state;
+    refused(words_writer(NULL), DESCENT_BAD_FILE, "tokenizer.descent.separator");
+    refused(words_writer(""), DESCENT_BAD_FILE, "tokenizer.descent.separator has 0 bytes, expected 1..16");
+    refused(words_writer("12345678901234567"), DESCENT_BAD_FILE, "has 17 bytes, expected 1..16");
+    refused(words_writer("in"), DESCENT_BAD_FILE, "token 4 is \"min_10\", expected none that holds or runs into the separator");
+    refused(words_writer("00"), DESCENT_BAD_FILE, "token 4 is \"min_10\"");
+    refused(words_writer("=="), DESCENT_BAD_FILE, "token 3 is \"=\"");
+}
+
+/* ---- SentencePiece ----------------------------------------------------------------------------------------------- */
+
+/* Ids of the vocabulary below. */
+enum { UNK = 0, BOS, EOS, BYTE, A = 259, B, C, SPACE, AB, BC, SPACE_A, ABC, USER, UNUSED, OLD, PAD, SPM_COUNT };
+
+typedef struct vocabulary {
+    const char *tokens[SPM_COUNT];
+    float scores[SPM_COUNT];
+    int32_t types[SPM_COUNT];
+    char bytes[256][7];
+} vocabulary;
+
+static vocabulary *make_vocabulary(void)
+{
+    static vocabulary v;
+    static const struct {
+        const char *text;
+        float score;
+        int type;
+    } rest[] = {{"a", -20, 1},  {"b", -20, 1},           {"c", -20, 1},   {"\xe2\x96\x81", -20, 1},  {"ab", -2, 1},
+                {"bc", -1, 1},  {"\xe2\x96\x81" "a", -5, 1}, {"abc", -3, 1}, {"[bc]", 0, 4}, {"cc", -4, 5}, {"<old>", 0, 5},
+                {"<pad>", 0, 3}};
+    memset(&v, 0, sizeof v);
+    v.tokens[UNK] = "<unk>", v.types[UNK] = 2;
+    v.tokens[BOS] = "<s>", v.types[BOS] = 3;
+    v.tokens[EOS] = "</s>", v.types[EOS] = 3;
+    for (int b = 0; b < 256; b++) {
+        (void)snprintf(v.bytes[b], sizeof v.bytes[b], "<0x%02X>", (unsigned)b);
+        v.tokens[BYTE + b] = v.bytes[b];
+        v.types[BYTE + b] = 6;
+    }
+    for (size_t i = 0; i < COUNT(rest); i++) {
+        v.tokens[A + i] = rest[i].text;
+        v.scores[A + i] = rest[i].score;
+        v.types[A + i] = rest[i].type;
+    }
+    return &v;
+}
+
+/* The vocabulary with the ids of its special tokens and nothing else. */
+static gguf_writer *spm_writer(const vocabulary *v)
+{
+    gguf_writer *w = writer_of("llama");
+    add_tokens(w, v->tokens, SPM_COUNT);
+    gguf_writer_f32s(w, "tokenizer.ggml.scores", v->scores, SPM_COUNT);
+    gguf_writer_i32s(w, "tokenizer.ggml.token_type", v->types, SPM_COUNT);
+    gguf_writer_u32(w, "tokenizer.ggml.bos_token_id", BOS);
+    gguf_writer_u32(w, "tokenizer.ggml.eos_token_id", EOS);
+    gguf_writer_u32(w, "tokenizer.ggml.padding_token_id", PAD);
+    return w;
+}
+
+static gguf_writer *plain_spm_writer(bool add_space_prefix, bool remove_extra_whitespaces)
+{
+    gguf_writer *w = spm_writer(make_vocabulary());
+    gguf_writer_bool(w, "tokenizer.ggml.add_space_prefix", add_space_prefix);
+    gguf_writer_bool(w, "tokenizer.ggml.remove_extra_whitespaces", remove_extra_whitespaces);
+    return w;
+}
+
+static void spm_merges_by_score_then_leftmost(void **state)
+{
+    (void)state;
+    descent_tokenizer *t = loaded(plain_spm_writer(false, false));
+    ENCODES(t, "ab", 0, AB);
+    ENCODES(t, "abc", 0, ABC);     /* bc scores better than ab, then a + bc spells abc */
+    ENCODES(t, "abab", 0, AB, AB);
+    ENCODES(t, "aab", 0, A, AB);
+    ENCODES(t, " ab", 0, SPACE, AB);
+    ENCODES(t, " a b", 0, SPACE_A, SPACE, B);
+    ENCODES(t, "[bc]a", 0, USER, A); /* a user-defined token takes no part in merges */
+    ENCODES(t, "a[bcbc", 0, A, BYTE + '[', BC, BC);
+    tokenizer_free(t);
+}
+
+/* "aaa" has two places for "aa" of the same score. */
+static void spm_takes_the_leftmost_of_equals(void **state)
+{
+    (void)state;
+    vocabulary *v = make_vocabulary();
+    v->tokens[AB] = "aa";
+    gguf_writer *w = spm_writer(v);
+    gguf_writer_bool(w, "tokenizer.ggml.add_space_prefix", false);
+    descent_tokenizer *t = loaded(w);
+    ENCODES(t, "aaa", 0, AB, A);
+    ENCODES(t, "aaaa", 0, AB, AB);
+    tokenizer_free(t);
+}
+
+static void spm_spells_the_rest_in_bytes(void **state)
+{
+    (void)state;
+    descent_tokenizer *t = loaded(plain_spm_writer(false, false));
+    ENCODES(t, "x", 0, BYTE + 'x');
+    ENCODES(t, "a\xc3\xa4" "b", 0, A, BYTE + 0xC3, BYTE + 0xA4, B);
+    ENCODES(t, "\xff", 0, BYTE + 0xEF, BYTE + 0xBF, BYTE + 0xBD); /* what is no UTF-8 is U+FFFD, as in the library */
+    ENCODES(t, "\xe2\x96\x81", 0, SPACE);
+    encodes_bytes(t, "\0", 1, 0, (const uint32_t[]){BYTE}, 1);
+    /* Neither control nor byte tokens are spelled by plain text. */
+    ENCODES(t, "<s>", 0, BYTE + '<', BYTE + 's', BYTE + '>');
+    ENCODES(t, "<0x0A>", 0, BYTE + '<', BYTE + '0', BYTE + 'x', BYTE + '0', BYTE + 'A', BYTE + '>');
+    tokenizer_free(t);
+}
+
+static void spm_takes_unused_tokens_apart(void **state)
+{
+    (void)state;
+    descent_tokenizer *t = loaded(plain_spm_writer(false, false));
+    ENCODES(t, "cc", 0, C, C);
+    ENCODES(t, "ccc", 0, C, C, C);
+    piece_is(t, UNUSED, "cc", true);
+    tokenizer_free(t);
+}
+
+static void spm_unknown_without_bytes(void **state)
+{
+    (void)state;
+    gguf_writer *w = writer_of("llama");
+    add_tokens(w, (const char *const[]){"<unk>", "a"}, 2);
+    gguf_writer_f32s(w, "tokenizer.ggml.scores", (const float[]){0, -1}, 2);
+    gguf_writer_i32s(w, "tokenizer.ggml.token_type", (const int32_t[]){2, 1}, 2);
+    gguf_writer_bool(w, "tokenizer.ggml.add_space_prefix", false);
+    descent_tokenizer *t = loaded(w);
+    assert_int_equal(descent_tokenizer_describe(t)->unknown, 0);
+    ENCODES(t, "axyax", 0, 1, 0, 1, 0);
+    piece_is(t, 0, " \xe2\x81\x87 ", true);
+    DECODES(t, "a \xe2\x81\x87 a", 1, 0, 1);
+    tokenizer_free(t);
+}
+
+static void spm_spaces(void **state)
+{
+    (void)state;
+    static const struct {
+        bool prefix, squeeze;
+        const char *text;
+        size_t count;
+        uint32_t ids[8];
+    } cases[] = {
+        {true, true, "a", 1, {SPACE_A}},
+        {true, true, "  a  b  ", 3, {SPACE_A, SPACE, B}},
+        {true, true, "   ", 0, {0}},
+        {true, true, "", 0, {0}},
+        {true, false, " a ", 3, {SPACE, SPACE_A, SPACE}},
+        {true, false, "b", 2, {SPACE, B}},
+        {true, false, " ", 2, {SPACE, SPACE}},
+        {true, false, "", 0, {0}},
+        {false, true, "  a  b  ", 3, {A, SPACE, B}},
+        {false, false, "  b ", 4, {SPACE, SPACE, B, SPACE}},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        descent_tokenizer *t = loaded(plain_spm_writer(cases[i].prefix, cases[i].squeeze));
+        encodes_bytes(t, cases[i].text, strlen(cases[i].text), 0, cases[i].ids, cases[i].count);
+        tokenizer_free(t);
+    }
+}
+
+static void spm_decodes_without_the_space_in_front(void **state)
+{
+    (void)state;
+    static const struct {
+        bool prefix, squeeze;
+        const char *text, *text_of_b_first, *text_of_two_spaces;
+    } cases[] = {{true, false, "a a", "b a", " b"}, {true, true, "a a", "b a", "b"}, {false, true, "a a", "b a", "b"},
+                 {false, false, " a a", "b a", "  b"}};
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        descent_tokenizer *t = loaded(plain_spm_writer(cases[i].prefix, cases[i].squeeze));
+        DECODES(t, cases[i].text, BOS, SPACE_A, SPACE_A);
+        DECODES(t, cases[i].text_of_b_first, B, EOS, SPACE_A);
+        DECODES(t, cases[i].text_of_two_spaces, SPACE, SPACE, B);
+        piece_is(t, SPACE_A, " a", true); /* the piece itself keeps it */
+        tokenizer_free(t);
+    }
+}
+
+static void spm_special_tokens(void **state)
+{
+    (void)state;
+    descent_tokenizer *t = loaded(plain_spm_writer(true, true));
+    const descent_tokenizer_info *info = descent_tokenizer_describe(t);
+    assert_true(info->bos == BOS && info->eos == EOS && info->pad == PAD && info->unknown == UNK);
+    assert_true(info->adds_bos); /* llama.cpp's default */
+    assert_false(info->adds_eos);
+    ENCODES(t, "a", DESCENT_ADD_SPECIAL, BOS, SPACE_A);
+    ENCODES(t, "", DESCENT_ADD_SPECIAL, BOS);
+    ENCODES(t, "<s>a</s>", DESCENT_PARSE_SPECIAL, BOS, SPACE_A, EOS);
+    /* Every part is a text of its own: a space in front of each, none around it. */
+    ENCODES(t, "a <unk> a<pad>", DESCENT_PARSE_SPECIAL | DESCENT_ADD_SPECIAL, BOS, SPACE_A, UNK, SPACE_A, PAD);
+    ENCODES(t, "<<s>", DESCENT_PARSE_SPECIAL, SPACE, BYTE + '<', BOS);
+    const uint32_t silent[] = {BOS, EOS, PAD, SPM_COUNT};
+    for (size_t i = 0; i < COUNT(silent); i++) piece_is(t, silent[i], "", false);
+    piece_is(t, BYTE + 0xE2, "\xe2", true);
+    tokenizer_free(t);
+}
+
+static void spm_adds_what_the_file_says(void **state)
+{
+    (void)state;
+    gguf_writer *w = spm_writer(make_vocabulary());
+    gguf_writer_bool(w, "tokenizer.ggml.add_bos_token", false);
+    gguf_writer_bool(w, "tokenizer.ggml.add_eos_token", true);
+    descent_tokenizer *t = loaded(w);
+    ENCODES(t, "a", DESCENT_ADD_SPECIAL, SPACE_A, EOS);
+    ENCODES(t, "a", 0, SPACE_A);
+    tokenizer_free(t);
+}
+
+/* A file may call its EOS a normal or user-defined token: plain text still must not end a text. */
+static void eos_is_control_whatever_its_type(void **state)
+{
+    (void)state;
+    for (int32_t type = 1; type <= 5; type++) {
+        if (type == TOKEN_UNKNOWN) continue;
+        vocabulary *v = make_vocabulary();
+        v->types[EOS] = type;
+        descent_tokenizer *t = loaded(spm_writer(v));
+        ENCODES(t, "</s>", 0, SPACE, BYTE + '<', BYTE + '/', BYTE + 's', BYTE + '>');
+        ENCODES(t, "</s>", DESCENT_PARSE_SPECIAL, EOS);
+        piece_is(t, EOS, "", false);
+        tokenizer_free(t);
+    }
+}
+
+static void ids_past_the_file_have_no_text(void **state)
+{
+    (void)state;
+    descent_tokenizer *t;
+    descent_status status;
+    assert_int_equal(load(chars_writer(), 100, &t, &status), DESCENT_OK);
+    assert_int_equal(descent_tokenizer_describe(t)->vocab, 100);
+    piece_is(t, 99, "", false);
+    DECODES(t, "a", 99, 1, 4000000000u);
+    tokenizer_free(t);
+}
+
+/* ---- Decoding ---------------------------------------------------------------------------------------------------- */
+
+static void push_gives(descent_decoder *d, uint32_t id, const char *expected)
+{
+    size_t bytes;
+    const char *text = descent_decoder_push(d, id, &bytes);
+    assert_int_equal(bytes, strlen(expected));
+    assert_string_equal(text, expected);
+}
+
+static void decoder_holds_back_and_starts_again(void **state)
+{
+    (void)state;
+    descent_tokenizer *t = loaded(plain_spm_writer(true, false));
+    descent_decoder *d;
+    size_t bytes;
+    assert_int_equal(descent_decoder_create(t, &d, NULL), DESCENT_OK);
+    for (int round = 0; round < 2; round++) {
+        push_gives(d, SPACE_A, "a");
+        push_gives(d, BYTE + 0xF0, "");
+        push_gives(d, BYTE + 0x9F, "");
+        push_gives(d, BYTE + 0x98, "");
+        push_gives(d, BYTE + 0x80, "\xf0\x9f\x98\x80");
+        push_gives(d, BYTE + 0xE2, "");
+        push_gives(d, BYTE + 0x82, "");
+        push_gives(d, SPACE_A, "\xef\xbf\xbd\xef\xbf\xbd a");
+        push_gives(d, BYTE + 0xC3, "");
+        push_gives(d, EOS, "\xef\xbf\xbd"); /* nothing goes on across a token without text */
+        push_gives(d, BYTE + 0xA4, "\xef\xbf\xbd");
+        push_gives(d, BYTE + 0xC3, "");
+        assert_string_equal(descent_decoder_finish(d, &bytes), "\xef\xbf\xbd");
+        assert_int_equal(bytes, 3);
+        assert_string_equal(descent_decoder_finish(d, &bytes), "");
+    }
+    descent_decoder_destroy(d);
+    tokenizer_free(t);
+}
+
+/* ---- The replacement table --------------------------------------------------------------------------------------- */
+
+/* A double array of three keys over 256 + 256 units: "A" -> "a", "AB" -> "b c", "X" -> "" . */
+static uint32_t trie[512];
+static const char pool[] = "a\0b c\0";
+
+static size_t make_table(uint8_t *blob)
+{
+    const uint32_t value = 0x80000000u, ends = 0x100;
+    memset(trie, 0, sizeof trie);
+    trie[0] = 1u << 10;                          /* the root: children at 1 ^ byte */
+    trie[1 ^ 'A'] = 'A' | ends | 0x82u << 10;    /* its children at (1 ^ 'A') ^ 0x82 ^ byte */
+    trie[1 ^ 'X'] = 'X' | ends | 0x93u << 10;
+    uint32_t a = (1 ^ 'A') ^ 0x82, x = (1 ^ 'X') ^ 0x93;
+    trie[a] = value | 0;
+    trie[a ^ 'B'] = 'B' | ends | 1u << 9 | 1u << 10; /* an offset in units of 256 */
+    trie[a ^ 'B' ^ 256] = value | 2;
+    trie[x] = value | 5;
+    uint32_t trie_bytes = sizeof trie;
+    memcpy(blob, &trie_bytes, 4);
+    memcpy(blob + 4, trie, sizeof trie);
+    memcpy(blob + 4 + sizeof trie, pool, sizeof pool);
+    return 4 + sizeof trie + sizeof pool;
+}
+
+static gguf_writer *table_writer(const uint8_t *blob, size_t bytes)
+{
+    gguf_writer *w = plain_spm_writer(false, true);
+    gguf_writer_u8s(w, "tokenizer.ggml.precompiled_charsmap", blob, bytes);
+    return w;
+}
+
+static void table_replaces_the_longest(void **state)
+{
+    (void)state;
+    static uint8_t blob[4096];
+    size_t bytes = make_table(blob);
+    descent_tokenizer *t = loaded(table_writer(blob, bytes));
+    ENCODES(t, "A", 0, A);
+    ENCODES(t, "AB", 0, B, SPACE, C);
+    ENCODES(t, "AAB", 0, AB, SPACE, C);
+    ENCODES(t, "aXb", 0, AB);
+    ENCODES(t, "B", 0, BYTE + 'B');
+    ENCODES_NOTHING(t, "X");
+    ENCODES_NOTHING(t, " X ");
+    ENCODES(t, "[bc]A", 0, USER, A);
+    tokenizer_free(t);
+    t = loaded(table_writer(blob, 0));
+    ENCODES(t, "A", 0, BYTE + 'A');
+    tokenizer_free(t);
+}
+
+static void table_is_checked(void **state)
+{
+    (void)state;
+    static uint8_t blob[4096];
+    size_t bytes = make_table(blob);
+    static const struct {
+        uint32_t at, value;
+        const char *message;
+    } units[] = {
+        {1 ^ 'A', 'A' | 0x100 | 0x1FFFFFu << 10, "points at no value"},
+        {1 ^ 'A', 'A' | 0x100 | 1u << 10, "points at no value"},
+        {(1 ^ 'A') ^ 0x82, 0x80000000u | (uint32_t)sizeof pool, "points at byte 7 of 7 of replacements"},
+        {(1 ^ 'A') ^ 0x82, 0xFFFFFFFFu, "points at byte 2147483647 of 7 of replacements"},
+    };
+    for (size_t i = 0; i < COUNT(units); i++) {
+        static uint8_t broken[4096];
+        memcpy(broken, blob, bytes);
+        memcpy(broken + 4 + 4 * units[i].at, &units[i].value, 4);
+        refused(table_writer(broken, bytes), DESCENT_BAD_FILE, units[i].message);
+    }
+    static const uint32_t sizes[] = {0, 3, 2047, 0xFFFFFFFFu, 2060};
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        memcpy(blob, &sizes[i], 4);
+        refused(table_writer(blob, bytes), DESCENT_BAD_FILE, "bytes of trie in 2059 bytes, expected a multiple of 4 that fits");
+    }
+    refused(table_writer(blob, 3), DESCENT_BAD_FILE, "0 bytes of trie in 3 bytes");
+    bytes = make_table(blob);
+    blob[bytes - 1] = blob[bytes - 2] = 'z';
+    refused(table_writer(blob, bytes), DESCENT_BAD_FILE, "does not end");
+}
+
+static void a_replacement_is_bounded(void **state)
+{
+    (void)state;
+    static uint8_t blob[4096];
+    size_t start = make_table(blob) - sizeof pool;
+    for (size_t length = 255; length <= 256; length++) {
+        memset(blob + start, 'a', length);
+        memset(blob + start + length, 0, 8);
+        if (length == 256) {
+            refused(table_writer(blob, start + length + 8), DESCENT_BAD_FILE, "the replacement at byte 0 does not end within 255 bytes");
+        } else {
+            tokenizer_free(loaded(table_writer(blob, start + length + 8)));
+        }
+    }
+}
+
+/* ---- Files that are wrong ---------------------------------------------------------------------------------------- */
+
+static void no_tokenizer_is_no_error(void **state)
+{
+    (void)state;
+    descent_tokenizer *t = (descent_tokenizer *)&t;
+    descent_status status;
+    gguf_writer *w = gguf_writer_create();
+    gguf_writer_string(w, "general.architecture", "nrgpt");
+    assert_int_equal(load(w, 10, &t, &status), DESCENT_OK);
+    assert_null(t);
+    refused(writer_of("gpt9"), DESCENT_UNSUPPORTED, "tokenizer.ggml.model is \"gpt9\"; this version has: chars, words, llama");
+    w = gguf_writer_create();
+    gguf_writer_u32(w, "tokenizer.ggml.model", 3);
+    refused(w, DESCENT_BAD_FILE, "tokenizer.ggml.model");
+}
+
+static gguf_writer *two_letters(void)
+{
+    gguf_writer *w = writer_of("chars");
+    add_tokens(w, (const char *const[]){"a", "b"}, 2);
+    return w;
+}
+
+static void tokens_are_checked(void **state)
+{
+    (void)state;
+    refused(writer_of("chars"), DESCENT_BAD_FILE, "tokenizer.ggml.tokens");
+    gguf_writer *w = writer_of("chars");
+    add_tokens(w, NULL, 0);
+    refused(w, DESCENT_BAD_FILE, "tokenizer.ggml.tokens has 0 tokens, expected 1..4194304");
+    static const struct {
+        const char *second, *message;
+    } cases[] = {{"", "token 1 is empty"}, {"\xff", "token 1 is not valid UTF-8"}, {"a", "0 and 1 are both \"a\""}};
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        w = writer_of("chars");
+        add_tokens(w, (const char *const[]){"a", cases[i].second}, 2);
+        refused(w, DESCENT_BAD_FILE, cases[i].message);
+    }
+    static char long_token[65537];
+    memset(long_token, 'x', 65536);
+    w = writer_of("chars");
+    add_tokens(w, (const char *const[]){"a", long_token}, 2);
+    refused(w, DESCENT_BAD_FILE, "token 1 has 65536 bytes, expected at most 65535");
+}
+
+static void types_and_ids_are_checked(void **state)
+{
+    (void)state;
+    gguf_writer *w = two_letters();
+    gguf_writer_i32s(w, "tokenizer.ggml.token_type", (const int32_t[]){1}, 1);
+    refused(w, DESCENT_BAD_FILE, "tokenizer.ggml.token_type has 1 entries, expected one for each of the 2 tokens");
+    static const int32_t types[] = {0, 7, -1, INT32_MIN};
+    for (size_t i = 0; i < COUNT(types); i++) {
+        w = two_letters();
+        gguf_writer_i32s(w, "tokenizer.ggml.token_type", (const int32_t[]){1, types[i]}, 2);
+        refused(w, DESCENT_BAD_FILE, "token 1 has type");
+    }
+    static const char *const keys[] = {"bos", "eos", "padding", "unknown"};
+    for (size_t i = 0; i < COUNT(keys); i++) {
+        char key[64];
+        (void)snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", keys[i]);
+        w = two_letters();
+        gguf_writer_u32(w, key, 2);
+        refused(w, DESCENT_BAD_FILE, key);
+    }
+    static const char *const adds[] = {"bos", "eos"};
+    for (size_t i = 0; i < COUNT(adds); i++) {
+        char key[64];
+        (void)snprintf(key, sizeof key, "tokenizer.ggml.add_%s_token", adds[i]);
+        w = two_letters();
+        gguf_writer_bool(w, key, true);
+        refused(w, DESCENT_BAD_FILE, key);
+    }
+}
+
+static void spm_metadata_is_checked(void **state)
+{
+    (void)state;
+    vocabulary *v = make_vocabulary();
+    v->scores[A] = -INFINITY;
+    refused(spm_writer(v), DESCENT_BAD_FILE, "the score of token 259 is not finite");
+    v = make_vocabulary();
+    v->tokens[BYTE + 17] = "<0x1z>";
+    refused(spm_writer(v), DESCENT_BAD_FILE, "256 tokens are bytes, but only 255 of them are spelled <0x00>..<0xFF>");
+    v = make_vocabulary();
+    v->types[BYTE + 17] = TOKEN_NORMAL;
+    refused(spm_writer(v), DESCENT_BAD_FILE, "the byte token <0x11> is missing, expected all 256 or none");
+
+    gguf_writer *w = writer_of("llama");
+    add_tokens(w, (const char *const[]){"a", "b"}, 2);
+    refused(w, DESCENT_BAD_FILE, "tokenizer.ggml.token_type is missing");
+    w = writer_of("llama");
+    add_tokens(w, (const char *const[]){"a", "b"}, 2);
+    gguf_writer_i32s(w, "tokenizer.ggml.token_type", (const int32_t[]){1, 1}, 2);
+    gguf_writer_f32s(w, "tokenizer.ggml.scores", (const float[]){1}, 1);
+    refused(w, DESCENT_BAD_FILE, "tokenizer.ggml.scores has 1 entries, expected one for each of the 2 tokens");
+    w = writer_of("llama");
+    add_tokens(w, (const char *const[]){"a", "b"}, 2);
+    gguf_writer_i32s(w, "tokenizer.ggml.token_type", (const int32_t[]){1, 1}, 2);
+    gguf_writer_f32s(w, "tokenizer.ggml.scores", (const float[]){1, 1}, 2);
+    refused(w, DESCENT_BAD_FILE, "neither byte tokens nor an unknown token");
+}
+
+/* One or a few bytes of a good file changed: it loads, or the error says something, and what loads works. */
+static void exercise(const uint8_t *data, size_t bytes)
+{
+    gguf_file *file;
+    descent_tokenizer *t = NULL;
+    descent_status status = {0};
+    if (gguf_open_memory(data, bytes, &file, &status)) return;
+    descent_code code = tokenizer_load(file, 300, &t, &status);
+    gguf_close(file);
+    assert_int_equal(status.code, code);
+    assert_int_equal(code != DESCENT_OK, status.message[0] != '\0');
+    if (!t) return;
+    static const char text[] = "ABX a<s>b[bc]  cc\xff 0,1,(,=, \xe2\x96\x81\xf0\x9f\x98\x80\0z";
+    uint32_t *ids;
+    size_t count;
+    for (int flags = 0; flags < 4; flags++) {
+        if (descent_tokenizer_encode(t, text, sizeof text, flags, &ids, &count, &status)) continue;
+        char out[2048];
+        (void)decoded(t, ids, count, out);
+        for (size_t i = 0; i < count; i++) assert_true(ids[i] < descent_tokenizer_describe(t)->vocab);
+        descent_free(ids);
+    }
+    tokenizer_free(t);
+}
+
+static void damaged_files_never_crash(void **state)
+{
+    (void)state;
+    static uint8_t blob[4096];
+    gguf_writer *writers[] = {table_writer(blob, make_table(blob)), words_writer(","), chars_writer()};
+    rng r = rng_seeded(9);
+    for (size_t k = 0; k < COUNT(writers); k++) {
+        size_t bytes;
+        uint8_t *data = gguf_writer_build(writers[k], &bytes);
+        for (int round = 0; round < 4000; round++) {
+            uint8_t was[4];
+            size_t at[4], changes = rng_between(&r, 1, 4);
+            for (size_t i = 0; i < changes; i++) {
+                at[i] = rng_below(&r, bytes);
+                was[i] = data[at[i]];
+                data[at[i]] = (uint8_t)(rng_below(&r, 2) ? rng_below(&r, 256) : was[i] ^ 1u << rng_below(&r, 8));
+            }
+            exercise(data, bytes);
+            for (size_t i = changes; i-- > 0;) data[at[i]] = was[i];
+        }
+        exercise(data, bytes);
+        free(data);
+        gguf_writer_destroy(writers[k]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(chars_there_and_back),
+        cmocka_unit_test(chars_special_only_when_asked),
+        cmocka_unit_test(chars_names_what_it_cannot_spell),
+        cmocka_unit_test(chars_with_nul),
+        cmocka_unit_test(chars_refuses_longer_tokens),
+        cmocka_unit_test(words_there_and_back),
+        cmocka_unit_test(words_name_what_is_wrong),
+        cmocka_unit_test(words_with_a_long_separator),
+        cmocka_unit_test(words_refuse_what_could_not_be_read_back),
+        cmocka_unit_test(spm_merges_by_score_then_leftmost),
+        cmocka_unit_test(spm_takes_the_leftmost_of_equals),
+        cmocka_unit_test(spm_spells_the_rest_in_bytes),
+        cmocka_unit_test(spm_takes_unused_tokens_apart),
+        cmocka_unit_test(spm_unknown_without_bytes),
+        cmocka_unit_test(spm_spaces),
+        cmocka_unit_test(spm_decodes_without_the_space_in_front),
+        cmocka_unit_test(spm_special_tokens),
+        cmocka_unit_test(spm_adds_what_the_file_says),
+        cmocka_unit_test(eos_is_control_whatever_its_type),
+        cmocka_unit_test(ids_past_the_file_have_no_text),
+        cmocka_unit_test(decoder_holds_back_and_starts_again),
+        cmocka_unit_test(table_replaces_the_longest),
+        cmocka_unit_test(table_is_checked),
+        cmocka_unit_test(a_replacement_is_bounded),
+        cmocka_unit_test(no_tokenizer_is_no_error),
+        cmocka_unit_test(tokens_are_checked),
+        cmocka_unit_test(types_and_ids_are_checked),
+        cmocka_unit_test(spm_metadata_is_checked),
+        cmocka_unit_test(damaged_files_never_crash),
+    };
+    return cmocka_run_group_tests_name("tokenizer", tests, NULL, NULL);
+}

@@ -51,15 +51,12 @@ class SentencePiece:
 
 def from_model(data, what):
     pieces, trainer, normalizer, denormalizer = [], {}, {}, {}
+    parts = {2: trainer, 3: normalizer, 5: denormalizer}
     for number, value in _fields(data, what):
         if number == 1:
             pieces.append(_piece(_message(value, what), len(pieces), what))
-        elif number == 2:
-            trainer = _last(_message(value, what))
-        elif number == 3:
-            normalizer = _last(_message(value, what))
-        elif number == 5:
-            denormalizer = _last(_message(value, what))
+        elif number in parts:  # a message that comes in parts is one message
+            parts[number].update(_message(value, what))
     _honoured(trainer, normalizer, denormalizer, what)
     tokens, scores, types = ([p[i] for p in pieces] for i in range(3))
     ids = {}
@@ -104,8 +101,7 @@ def _honoured(trainer, normalizer, denormalizer, what):
         raise ConvertError(f"{what}: a denormalizer is not honoured by this engine's tokenizer")
 
 
-def _piece(fields, index, what):
-    values = _last(fields)
+def _piece(values, index, what):
     token = _text(values, 1, "", what)
     if not token:
         raise ConvertError(f"{what}: piece {index} is empty")
@@ -168,14 +164,10 @@ def _fields(data, what):
 
 
 def _message(value, what):
+    """The fields of a message by number; of one that appears more than once the last counts."""
     if value[0] != 2:
         raise ConvertError(f"{what}: no SentencePiece model (a message expected)")
-    return _fields(value[1], what)
-
-
-def _last(fields):
-    """Of a field that appears more than once the last counts."""
-    return dict(fields)
+    return dict(_fields(value[1], what))
 
 
 def _integer(values, number, default, what):

@@ -72,7 +72,7 @@ def test_exports_are_exactly_what_the_header_declares(prefix):
     assert exported == declared
 
 
-def test_the_header_compiles_alone_as_c_and_in_cxx_linkage(prefix, tmp_path):
+def test_the_header_compiles_alone(prefix, tmp_path):
     (tmp_path / "alone.c").write_text("#include <descent.h>\n")
     flags = ["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Wstrict-prototypes", "-Werror", "-fsyntax-only"]
     output("cc", *flags, f"-I{prefix}/include", str(tmp_path / "alone.c"))
@@ -82,12 +82,14 @@ def test_the_manual_is_clean():
     assert output("mandoc", "-T", "lint", "-W", "warning", str(SOURCE / "docs/descent.1")) == ""
 
 
-def test_the_manual_names_every_subcommand_and_option():
-    manual = (SOURCE / "docs/descent.1").read_text().replace("\\", "")
+def test_the_manual_names_every_command_and_option():
+    manual = re.sub(r".\x08", "", output("mandoc", "-T", "ascii", str(SOURCE / "docs/descent.1")))
     program = str(BUILD / "descent")
     commands = re.findall(r"^  (\w+) ", output(program, "--help"), flags=re.M)
     assert "run" in commands
     for command in commands:
-        assert re.search(rf"^\.(Ss|Ic|It Ic) {command}\b", manual, flags=re.M), command
-        for option in set(re.findall(r"--[a-z][a-z-]+", output(program, command, "--help"))):
-            assert re.search(rf"{option}\b", manual), f"{command} {option}"
+        assert re.search(rf"^ *{command}$", manual, flags=re.M), command
+        options = set(re.findall(r"^ .*?(--[a-z][a-z-]+)", output(program, command, "--help"), flags=re.M))
+        assert "--help" in options
+        missing = [option for option in options if not re.search(rf"{option}(?![a-z-])", manual)]
+        assert not missing, f"{command} has {missing}"

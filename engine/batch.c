@@ -230,7 +230,7 @@ descent_code descent_batch_add(descent_batch *b, descent_sequence *s, size_t mos
     if (code != DESCENT_OK) return code;
     uint64_t needed = descent_cache_bytes_needed(b->cache->model, b->cache->page_type, s->length, s->depth);
     if (needed > b->cache->byte_limit)
-        return descent_fail(status, DESCENT_LIMIT, "%zu tokens at this depth need %" PRIu64 " bytes of state cache; its limit is %" PRIu64,
+        return descent_fail(status, DESCENT_LIMIT, "a sequence of length %zu at this depth needs %" PRIu64 " bytes of state cache; its limit is %" PRIu64,
                             s->length, needed, b->cache->byte_limit);
     sequence_count(s);
     if (!s->batch) s->next_row = s->finished;

@@ -86,7 +86,7 @@ typedef struct descent_model_info {
     const char *family;       /* "nrgpt", "cem" */
     const char *variant;      /* the family's own words, e.g. "ff2w strict layernorm matrix" */
     const char *weight_type;  /* the type of most weight bytes: "F32", "F16", "BF16", "Q8_0" */
-    uint64_t parameters;      /* numbers in the file's tensors */
+    uint64_t parameters;      /* numbers the model learned; padding of quantized rows is not counted */
     uint64_t file_bytes;
     uint64_t fingerprint;     /* a hash of the whole file's contents */
     uint32_t width;           /* C */

@@ -133,6 +133,7 @@ descent_code model_matrix(descent_model *model, const char *name, size_t rows, s
                             name, gguf_type_name(t->type));
     }
     w->stride = cols * number_bytes(w->type);
+    model->info.parameters += (uint64_t)rows * cols; /* padding is none */
     return DESCENT_OK;
 }
 
@@ -149,6 +150,7 @@ descent_code model_vector(descent_model *model, const char *name, size_t rows, s
     if (!fits || t->dims[2] != 1 || t->dims[3] != 1)
         return cols == 1 ? wrong_shape(t, 1, rows, status) : wrong_shape(t, rows, cols, status);
     *values = t->data;
+    model->info.parameters += t->numbers;
     return DESCENT_OK;
 }
 
@@ -263,7 +265,6 @@ static descent_code load_common(descent_model *model, descent_status *status)
     info->family = model->family->name;
     info->weight_type = main_type(model->file);
     info->file_bytes = gguf_bytes(model->file);
-    for (size_t i = 0; i < gguf_tensor_count(model->file); i++) info->parameters += gguf_tensor_at(model->file, i)->numbers;
     descent_code code;
     if ((code = model_u32(model, "vocab_size", 1, 1u << 24, &info->vocab, status)) != DESCENT_OK) return code;
     if ((code = model_u32(model, "embedding_length", 1, 1u << 20, &info->width, status)) != DESCENT_OK) return code;

@@ -71,13 +71,13 @@ descent_code descent_sampling_check(const descent_sampling *sampling, uint32_t v
     };
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
         if (!fields[i].good || !isfinite(fields[i].value))
-            return descent_fail(status, DESCENT_BAD_ARGUMENT, "%s is %g, expected %s", fields[i].name,
-                                (double)fields[i].value, fields[i].expected);
+            return descent_fail(status, DESCENT_BAD_ARGUMENT, "%s is %g, expected %s", fields[i].name, (double)fields[i].value,
+                                fields[i].expected);
     return check_bias(sampling, vocab, status);
 }
 
-static descent_code check_call(const float *logits, uint32_t vocab, const uint32_t *tokens, size_t count,
-                               size_t prompt_count, const uint32_t *token, descent_status *status)
+static descent_code check_call(const float *logits, uint32_t vocab, const uint32_t *tokens, size_t count, size_t prompt_count,
+                               const uint32_t *token, descent_status *status)
 {
     if (!logits || !token || (count > 0 && !tokens))
         return descent_fail(status, DESCENT_BAD_ARGUMENT, "%s is NULL", !logits ? "logits" : !token ? "token" : "tokens");
@@ -255,7 +255,8 @@ static descent_code choose(const descent_sampling *sampling, distribution *d, si
     if (d->logit[best] == -INFINITY)
         return descent_fail(status, DESCENT_BAD_ARGUMENT,
                             "none of %u tokens may be sampled: those without text, EOS where ignore_eos or min_tokens "
-                            "forbid it and those with a bias of -inf are out", d->vocab);
+                            "forbid it and those with a bias of -inf are out",
+                            d->vocab);
     if (sampling->temperature == 0) {
         *token = best;
         return DESCENT_OK;

@@ -44,8 +44,8 @@ static descent_code check_key_end(const spm_normalizer *n, uint32_t at, descent_
                             CHARSMAP_KEY, leaf, start, n->pool_bytes);
     size_t most = n->pool_bytes - start < MAX_REPLACEMENT_BYTES + 1 ? n->pool_bytes - start : MAX_REPLACEMENT_BYTES + 1;
     if (!memchr(n->pool + start, '\0', most))
-        return descent_fail(status, DESCENT_BAD_FILE, "%s: the replacement at byte %u does not end within %d bytes", CHARSMAP_KEY,
-                            start, MAX_REPLACEMENT_BYTES);
+        return descent_fail(status, DESCENT_BAD_FILE, "%s: the replacement at byte %u does not end within %d bytes",
+                            CHARSMAP_KEY, start, MAX_REPLACEMENT_BYTES);
     return DESCENT_OK;
 }
 
@@ -60,8 +60,7 @@ static descent_code load_table(spm_normalizer *n, gguf_array blob, descent_statu
     n->pool_bytes = blob.count - 4 - trie_bytes;
     n->units = malloc(trie_bytes);
     n->pool = malloc(n->pool_bytes ? n->pool_bytes : 1);
-    if (!n->units || !n->pool)
-        return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a table of %zu bytes", blob.count);
+    if (!n->units || !n->pool) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a table of %zu bytes", blob.count);
     memcpy(n->units, blob.data + 4, trie_bytes);
     memcpy(n->pool, blob.data + 4 + trie_bytes, n->pool_bytes);
     descent_code code = DESCENT_OK;
@@ -172,8 +171,7 @@ static size_t leading_spaces(const spm_normalizer *n, const char *text, size_t b
 /* A U+2581 that the text itself holds counts as a space here, as it does in the library. */
 static void drop_trailing_spaces(spm_buffer *out)
 {
-    while (out->count >= SPM_SPACE_BYTES &&
-           memcmp(out->bytes + out->count - SPM_SPACE_BYTES, SPM_SPACE, SPM_SPACE_BYTES) == 0)
+    while (out->count >= SPM_SPACE_BYTES && memcmp(out->bytes + out->count - SPM_SPACE_BYTES, SPM_SPACE, SPM_SPACE_BYTES) == 0)
         out->count -= SPM_SPACE_BYTES;
 }
 

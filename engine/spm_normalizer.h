@@ -17,7 +17,7 @@ typedef struct spm_normalizer {
     const token_prefixes *user_defined; /* borrowed; what it finds is passed through as it stands */
     uint32_t *units;                    /* [n_units] a double-array trie over the bytes to be replaced; NULL: no table */
     uint32_t n_units;
-    char *pool;                         /* replacements, each ended by a NUL */
+    char *pool; /* replacements, each ended by a NUL */
     size_t pool_bytes;
 } spm_normalizer;
 

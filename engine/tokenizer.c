@@ -173,8 +173,8 @@ static descent_code load_all(descent_tokenizer *t, const gguf_file *file, descen
     if (!code) code = token_index_build(&t->index, t->spellings, t->count, status);
     if (!code) code = load_special(t, file, status);
     if (!code)
-        code = token_prefixes_build(&t->special, t->spellings, t->types, t->count,
-                                    1u << TOKEN_CONTROL | 1u << TOKEN_UNKNOWN, status);
+        code = token_prefixes_build(&t->special, t->spellings, t->types, t->count, 1u << TOKEN_CONTROL | 1u << TOKEN_UNKNOWN,
+                                    status);
     if (!code) code = t->kind->load(t, file, status);
     if (!code) code = build_pieces(t, status);
     return code;
@@ -269,8 +269,8 @@ descent_code descent_tokenizer_encode(const descent_tokenizer *tokenizer, const 
 {
     if (!text && bytes > 0) return descent_fail(status, DESCENT_BAD_ARGUMENT, "no text, but %zu bytes of it", bytes);
     if (flags & ~(DESCENT_ADD_SPECIAL | DESCENT_PARSE_SPECIAL))
-        return descent_fail(status, DESCENT_BAD_ARGUMENT, "flags %#x: expected DESCENT_ADD_SPECIAL and DESCENT_PARSE_SPECIAL only",
-                            (unsigned)flags);
+        return descent_fail(status, DESCENT_BAD_ARGUMENT,
+                            "flags %#x: expected DESCENT_ADD_SPECIAL and DESCENT_PARSE_SPECIAL only", (unsigned)flags);
     token_list list = {.ids = malloc(sizeof *list.ids), .room = 1};
     if (!list.ids) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a token");
     descent_code code = encode(tokenizer, text, bytes, flags, &list, status);

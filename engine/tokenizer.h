@@ -56,8 +56,8 @@ typedef struct token_prefixes {
 } token_prefixes;
 
 /* Takes the ids whose bit 1 << type is set in `types_wanted`. */
-descent_code token_prefixes_build(token_prefixes *prefixes, const token_string *tokens, const uint8_t *types,
-                                  uint32_t count, unsigned types_wanted, descent_status *status);
+descent_code token_prefixes_build(token_prefixes *prefixes, const token_string *tokens, const uint8_t *types, uint32_t count,
+                                  unsigned types_wanted, descent_status *status);
 void token_prefixes_free(token_prefixes *prefixes);
 /* The longest spelling in the set that text begins with, or TOKENIZER_NONE. */
 uint32_t token_prefixes_longest(const token_prefixes *prefixes, const char *text, size_t bytes);
@@ -100,15 +100,15 @@ extern const tokenizer_kind tokenizer_spm;
 struct descent_tokenizer {
     const tokenizer_kind *kind;
     descent_tokenizer_info info;
-    uint32_t count;          /* tokens in the file; ids from here to info.vocab have neither spelling nor text */
+    uint32_t count; /* tokens in the file; ids from here to info.vocab have neither spelling nor text */
     size_t longest_spelling, longest_piece;
     token_string *spellings; /* [count] valid UTF-8, none empty */
     token_string *pieces;    /* [count] empty where the token has no text */
     uint8_t *types;          /* [count] token_type; BOS, EOS and padding are control tokens whatever the file says */
     char *spelling_bytes, *piece_bytes;
-    token_index index;       /* every spelling */
-    token_prefixes special;  /* control and unknown tokens: what parse_special finds */
-    void *own;               /* the kind's */
+    token_index index;      /* every spelling */
+    token_prefixes special; /* control and unknown tokens: what parse_special finds */
+    void *own;              /* the kind's */
 };
 
 /* Reads the tokenizer of a model whose vocabulary is `vocab`. *tokenizer is NULL, and the result DESCENT_OK, when the file

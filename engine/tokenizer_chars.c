@@ -62,5 +62,5 @@ static descent_code encode(const descent_tokenizer *t, const char *text, size_t 
     return DESCENT_OK;
 }
 
-const tokenizer_kind tokenizer_chars = {.name = "chars", .replacement = UTF8_PER_SUBPART, .load = load, .unload = unload,
-                                        .spell = spell, .encode = encode};
+const tokenizer_kind tokenizer_chars = {
+    .name = "chars", .replacement = UTF8_PER_SUBPART, .load = load, .unload = unload, .spell = spell, .encode = encode};

@@ -45,8 +45,9 @@ descent_code token_index_build(token_index *index, const token_string *tokens, u
         uint32_t slot = find_slot(index, tokens[id].text, tokens[id].bytes);
         if (index->slots[slot] != TOKENIZER_NONE) {
             char shown[48];
-            return descent_fail(status, DESCENT_BAD_FILE, "tokenizer.ggml.tokens: %u and %u are both \"%s\", expected no token twice",
-                                index->slots[slot], id, utf8_printable(tokens[id].text, tokens[id].bytes, shown, sizeof shown));
+            return descent_fail(status, DESCENT_BAD_FILE,
+                                "tokenizer.ggml.tokens: %u and %u are both \"%s\", expected no token twice", index->slots[slot],
+                                id, utf8_printable(tokens[id].text, tokens[id].bytes, shown, sizeof shown));
         }
         index->slots[slot] = id;
     }
@@ -96,8 +97,8 @@ static void sort_by_spelling(const token_prefixes *p)
     }
 }
 
-descent_code token_prefixes_build(token_prefixes *prefixes, const token_string *tokens, const uint8_t *types,
-                                  uint32_t count, unsigned types_wanted, descent_status *status)
+descent_code token_prefixes_build(token_prefixes *prefixes, const token_string *tokens, const uint8_t *types, uint32_t count,
+                                  unsigned types_wanted, descent_status *status)
 {
     uint32_t wanted = 0;
     for (uint32_t id = 0; id < count; id++) wanted += types_wanted >> types[id] & 1;

@@ -26,7 +26,7 @@
 typedef struct spm {
     spm_normalizer normalizer;
     token_prefixes user_defined;
-    float *scores;            /* [count] */
+    float *scores; /* [count] */
     bool byte_fallback;
     bool any_unused;
     uint32_t byte_tokens[256]; /* where byte_fallback */
@@ -74,10 +74,12 @@ static descent_code load_byte_tokens(const descent_tokenizer *t, spm *s, descent
         if (t->types[id] == TOKEN_UNUSED) s->any_unused = true;
     }
     if (typed > found)
-        return descent_fail(status, DESCENT_BAD_FILE, "tokenizer.ggml.token_type: %u tokens are bytes, but only %u of them are spelled <0x00>..<0xFF>",
+        return descent_fail(status, DESCENT_BAD_FILE,
+                            "tokenizer.ggml.token_type: %u tokens are bytes, but only %u of them are spelled <0x00>..<0xFF>",
                             typed, found);
     if (found > 0 && found < 256)
-        return descent_fail(status, DESCENT_BAD_FILE, "tokenizer.ggml.tokens: the byte token <0x%02X> is missing, expected all 256 or none",
+        return descent_fail(status, DESCENT_BAD_FILE,
+                            "tokenizer.ggml.tokens: the byte token <0x%02X> is missing, expected all 256 or none",
                             (unsigned)missing);
     s->byte_fallback = found == 256;
     return DESCENT_OK;
@@ -89,14 +91,16 @@ static descent_code load(descent_tokenizer *t, const gguf_file *file, descent_st
     if (!s) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a tokenizer");
     t->own = s;
     if (!gguf_has(file, "tokenizer.ggml.token_type"))
-        return descent_fail(status, DESCENT_BAD_FILE, "tokenizer.ggml.token_type is missing, which the \"llama\" tokenizer needs");
+        return descent_fail(status, DESCENT_BAD_FILE,
+                            "tokenizer.ggml.token_type is missing, which the \"llama\" tokenizer needs");
     descent_code code = load_scores(t, s, file, status);
     if (!code) code = load_byte_tokens(t, s, status);
     if (!code)
         code = token_prefixes_build(&s->user_defined, t->spellings, t->types, t->count, 1u << TOKEN_USER_DEFINED, status);
     if (!code) code = spm_normalizer_load(&s->normalizer, file, &s->user_defined, status);
     if (!code && !s->byte_fallback && t->info.unknown < 0)
-        code = descent_fail(status, DESCENT_BAD_FILE, "tokenizer.ggml.tokens has neither byte tokens nor an unknown token, expected one of them");
+        code = descent_fail(status, DESCENT_BAD_FILE,
+                            "tokenizer.ggml.tokens has neither byte tokens nor an unknown token, expected one of them");
     /* llama.cpp's default, for files that do not say. */
     if (!code && !gguf_has(file, "tokenizer.ggml.add_bos_token")) t->info.adds_bos = t->info.bos >= 0;
     return code;
@@ -389,5 +393,10 @@ static descent_code encode(const descent_tokenizer *t, const char *text, size_t 
     return code;
 }
 
-const tokenizer_kind tokenizer_spm = {.name = "llama", .replacement = UTF8_PER_BYTE, .load = load, .unload = unload,
-                                      .spell = spell, .encode = encode, .trim_leading = trim_leading};
+const tokenizer_kind tokenizer_spm = {.name = "llama",
+                                      .replacement = UTF8_PER_BYTE,
+                                      .load = load,
+                                      .unload = unload,
+                                      .spell = spell,
+                                      .encode = encode,
+                                      .trim_leading = trim_leading};

@@ -41,8 +41,9 @@ static descent_code check_spelling(const separator *s, token_string spelling, ui
     if (find_separator(s, spelling.text, spelling.bytes) == spelling.bytes &&
         find_separator(s, followed, tail + s->bytes) == tail)
         return DESCENT_OK;
-    return descent_fail(status, DESCENT_BAD_FILE, "tokenizer.ggml.tokens: token %u is \"%s\", expected none that holds or runs into the separator",
-                        id, utf8_printable(spelling.text, spelling.bytes, shown, sizeof shown));
+    return descent_fail(status, DESCENT_BAD_FILE,
+                        "tokenizer.ggml.tokens: token %u is \"%s\", expected none that holds or runs into the separator", id,
+                        utf8_printable(spelling.text, spelling.bytes, shown, sizeof shown));
 }
 
 static descent_code load(descent_tokenizer *t, const gguf_file *file, descent_status *status)
@@ -87,7 +88,8 @@ static descent_code add_word(const descent_tokenizer *t, const char *word, size_
                             offset);
     uint32_t id = token_index_find(&t->index, word, bytes);
     if (id == TOKENIZER_NONE)
-        return descent_fail(status, DESCENT_BAD_ARGUMENT, "the vocabulary has no word \"%s\", which stands at byte %zu of the text",
+        return descent_fail(status, DESCENT_BAD_ARGUMENT,
+                            "the vocabulary has no word \"%s\", which stands at byte %zu of the text",
                             utf8_printable(word, bytes, shown, sizeof shown), offset);
     if (t->types[id] == TOKEN_CONTROL && !parse_special)
         return descent_fail(status, DESCENT_BAD_ARGUMENT,
@@ -109,5 +111,5 @@ static descent_code encode(const descent_tokenizer *t, const char *text, size_t 
     return code;
 }
 
-const tokenizer_kind tokenizer_words = {.name = "words", .replacement = UTF8_PER_SUBPART, .load = load, .unload = unload,
-                                        .spell = spell, .encode = encode};
+const tokenizer_kind tokenizer_words = {
+    .name = "words", .replacement = UTF8_PER_SUBPART, .load = load, .unload = unload, .spell = spell, .encode = encode};

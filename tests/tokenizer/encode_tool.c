@@ -83,12 +83,18 @@ static descent_code serve(char letter, const char *payload, size_t bytes, const 
                           answer *a)
 {
     switch (letter) {
-    case 'e': return encode(t, payload, bytes, 0, a);
-    case 's': return encode(t, payload, bytes, DESCENT_PARSE_SPECIAL, a);
-    case 'd': return decode(decoder, payload, bytes, a);
-    case 'P': return stream(UTF8_PER_SUBPART, payload, bytes, a);
-    case 'B': return stream(UTF8_PER_BYTE, payload, bytes, a);
-    default: exit(2);
+    case 'e':
+        return encode(t, payload, bytes, 0, a);
+    case 's':
+        return encode(t, payload, bytes, DESCENT_PARSE_SPECIAL, a);
+    case 'd':
+        return decode(decoder, payload, bytes, a);
+    case 'P':
+        return stream(UTF8_PER_SUBPART, payload, bytes, a);
+    case 'B':
+        return stream(UTF8_PER_BYTE, payload, bytes, a);
+    default:
+        exit(2);
     }
 }
 

@@ -67,7 +67,7 @@ static void encodes_bytes(const descent_tokenizer *t, const char *text, size_t b
     descent_free(tokens);
 }
 
-#define ENCODES(t, text, flags, ...)                                                                                             \
+#define ENCODES(t, text, flags, ...)                                                                                           \
     encodes_bytes(t, text, strlen(text), flags, (const uint32_t[]){__VA_ARGS__}, COUNT(((const uint32_t[]){__VA_ARGS__})))
 #define ENCODES_NOTHING(t, text) encodes_bytes(t, text, strlen(text), 0, NULL, 0)
 
@@ -101,11 +101,11 @@ static const char *decoded(const descent_tokenizer *t, const uint32_t *ids, size
     return out;
 }
 
-#define DECODES(t, expected, ...)                                                                                                \
-    do {                                                                                                                         \
-        char out_[512];                                                                                                          \
-        const uint32_t ids_[] = {__VA_ARGS__};                                                                                   \
-        assert_string_equal(decoded(t, ids_, COUNT(ids_), out_), expected);                                                      \
+#define DECODES(t, expected, ...)                                                                                              \
+    do {                                                                                                                       \
+        char out_[512];                                                                                                        \
+        const uint32_t ids_[] = {__VA_ARGS__};                                                                                 \
+        assert_string_equal(decoded(t, ids_, COUNT(ids_), out_), expected);                                                    \
     } while (0)
 
 static void piece_is(const descent_tokenizer *t, uint32_t id, const char *text, bool has_text)
@@ -132,13 +132,14 @@ static void add_tokens(gguf_writer *w, const char *const *tokens, size_t count)
 
 /* ---- Characters -------------------------------------------------------------------------------------------------- */
 
-static const char *const letters[] = {"\n", "a", "b", "\xc3\xa4", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "<eos>", "<eos><eos>"};
+static const char *const letters[] = {"\n",    "a",          "b", "\xc3\xa4", "\xe2\x82\xac", "\xf0\x9f\x98\x80",
+                                      "<eos>", "<eos><eos>", "#"};
 
 static gguf_writer *chars_writer(void)
 {
     gguf_writer *w = writer_of("chars");
     add_tokens(w, letters, COUNT(letters));
-    gguf_writer_i32s(w, "tokenizer.ggml.token_type", (const int32_t[]){1, 1, 1, 1, 1, 1, 3, 3}, COUNT(letters));
+    gguf_writer_i32s(w, "tokenizer.ggml.token_type", (const int32_t[]){1, 1, 1, 1, 1, 1, 3, 3, 3}, COUNT(letters));
     return w;
 }
 
@@ -152,7 +153,8 @@ static void chars_there_and_back(void **state)
     assert_true(info->bos == -1 && info->eos == -1 && info->pad == -1 && info->unknown == -1);
     assert_false(info->adds_bos || info->adds_eos);
 
-    const char *text = "ab\xe2\x82\xac\n\xc3\xa4\xf0\x9f\x98\x80" "a";
+    const char *text = "ab\xe2\x82\xac\n\xc3\xa4\xf0\x9f\x98\x80"
+                       "a";
     ENCODES(t, text, 0, 1, 2, 4, 0, 3, 5, 1);
     ENCODES(t, text, DESCENT_ADD_SPECIAL | DESCENT_PARSE_SPECIAL, 1, 2, 4, 0, 3, 5, 1);
     DECODES(t, text, 1, 2, 4, 0, 3, 5, 1);
@@ -160,7 +162,7 @@ static void chars_there_and_back(void **state)
     encodes_bytes(t, NULL, 0, 0, NULL, 0);
     piece_is(t, 3, "\xc3\xa4", true);
     piece_is(t, 6, "", false);
-    piece_is(t, 8, "", false);
+    piece_is(t, 9, "", false);
     piece_is(t, UINT32_MAX, "", false);
     tokenizer_free(t);
 }
@@ -171,7 +173,10 @@ static void chars_special_only_when_asked(void **state)
     descent_tokenizer *t = loaded(chars_writer());
     ENCODES(t, "a<eos>b<eos><eos><eos>", DESCENT_PARSE_SPECIAL, 1, 6, 2, 7, 6);
     fails(t, "ab<eos>", 7, 0, "the vocabulary has no character \"<\" (U+003C), which stands at byte 2 of the text");
-    fails(t, "ab<eos", 6, DESCENT_PARSE_SPECIAL, "the vocabulary has no character \"<\" (U+003C), which stands at byte 2 of the text");
+    fails(t, "ab<eos", 6, DESCENT_PARSE_SPECIAL,
+          "the vocabulary has no character \"<\" (U+003C), which stands at byte 2 of the text");
+    ENCODES(t, "a#", DESCENT_PARSE_SPECIAL, 1, 8);
+    fails(t, "a#", 2, 0, "the vocabulary has no character \"#\" (U+0023), which stands at byte 1 of the text");
     DECODES(t, "ab", 1, 6, 2);
     tokenizer_free(t);
 }
@@ -180,7 +185,10 @@ static void chars_names_what_it_cannot_spell(void **state)
 {
     (void)state;
     descent_tokenizer *t = loaded(chars_writer());
-    fails(t, "a\xc3\xb6" "b", 4, 0, "the vocabulary has no character \"\xc3\xb6\" (U+00F6), which stands at byte 1 of the text");
+    fails(t,
+          "a\xc3\xb6"
+          "b",
+          4, 0, "the vocabulary has no character \"\xc3\xb6\" (U+00F6), which stands at byte 1 of the text");
     fails(t, "\xc3\xa4\xf0\x9f\x98\x81", 6, 0,
           "the vocabulary has no character \"\xf0\x9f\x98\x81\" (U+1F601), which stands at byte 2 of the text");
     fails(t, "a\0", 2, 0, "the vocabulary has no character \"\\x00\" (U+0000), which stands at byte 1 of the text");
@@ -305,8 +313,19 @@ static vocabulary *make_vocabulary(void)
         const char *text;
         float score;
         int type;
-    } rest[] = {{"a", -20, 1},  {"b", -20, 1},           {"c", -20, 1},   {"\xe2\x96\x81", -20, 1},  {"ab", -2, 1},
-                {"bc", -1, 1},  {"\xe2\x96\x81" "a", -5, 1}, {"abc", -3, 1}, {"[bc]", 0, 4}, {"cc", -4, 5}, {"<old>", 0, 5},
+    } rest[] = {{"a", -20, 1},
+                {"b", -20, 1},
+                {"c", -20, 1},
+                {"\xe2\x96\x81", -20, 1},
+                {"ab", -2, 1},
+                {"bc", -1, 1},
+                {"\xe2\x96\x81"
+                 "a",
+                 -5, 1},
+                {"abc", -3, 1},
+                {"[bc]", 0, 4},
+                {"cc", -4, 5},
+                {"<old>", 0, 5},
                 {"<pad>", 0, 3}};
     memset(&v, 0, sizeof v);
     v.tokens[UNK] = "<unk>", v.types[UNK] = 2;
@@ -351,7 +370,7 @@ static void spm_merges_by_score_then_leftmost(void **state)
     (void)state;
     descent_tokenizer *t = loaded(plain_spm_writer(false, false));
     ENCODES(t, "ab", 0, AB);
-    ENCODES(t, "abc", 0, ABC);     /* bc scores better than ab, then a + bc spells abc */
+    ENCODES(t, "abc", 0, ABC); /* bc scores better than ab, then a + bc spells abc */
     ENCODES(t, "abab", 0, AB, AB);
     ENCODES(t, "aab", 0, A, AB);
     ENCODES(t, " ab", 0, SPACE, AB);
@@ -375,12 +394,31 @@ static void spm_takes_the_leftmost_of_equals(void **state)
     tokenizer_free(t);
 }
 
+/* Not even where the vocabulary has what they and a neighbour spell. */
+static void spm_never_merges_user_defined_tokens(void **state)
+{
+    (void)state;
+    vocabulary *v = make_vocabulary();
+    v->tokens[OLD] = "[bc]a";
+    v->types[OLD] = TOKEN_NORMAL;
+    v->tokens[UNUSED] = "a[bc]";
+    v->types[UNUSED] = TOKEN_NORMAL;
+    gguf_writer *w = spm_writer(v);
+    gguf_writer_bool(w, "tokenizer.ggml.add_space_prefix", false);
+    descent_tokenizer *t = loaded(w);
+    ENCODES(t, "a[bc]a", 0, A, USER, A);
+    tokenizer_free(t);
+}
+
 static void spm_spells_the_rest_in_bytes(void **state)
 {
     (void)state;
     descent_tokenizer *t = loaded(plain_spm_writer(false, false));
     ENCODES(t, "x", 0, BYTE + 'x');
-    ENCODES(t, "a\xc3\xa4" "b", 0, A, BYTE + 0xC3, BYTE + 0xA4, B);
+    ENCODES(t,
+            "a\xc3\xa4"
+            "b",
+            0, A, BYTE + 0xC3, BYTE + 0xA4, B);
     ENCODES(t, "\xff", 0, BYTE + 0xEF, BYTE + 0xBF, BYTE + 0xBD); /* what is no UTF-8 is U+FFFD, as in the library */
     ENCODES(t, "\xe2\x96\x81", 0, SPACE);
     encodes_bytes(t, "\0", 1, 0, (const uint32_t[]){BYTE}, 1);
@@ -449,7 +487,9 @@ static void spm_decodes_without_the_space_in_front(void **state)
     static const struct {
         bool prefix, squeeze;
         const char *text, *text_of_b_first, *text_of_two_spaces;
-    } cases[] = {{true, false, "a a", "b a", " b"}, {true, true, "a a", "b a", "b"}, {false, true, "a a", "b a", "b"},
+    } cases[] = {{true, false, "a a", "b a", " b"},
+                 {true, true, "a a", "b a", "b"},
+                 {false, true, "a a", "b a", "b"},
                  {false, false, " a a", "b a", "  b"}};
     for (size_t i = 0; i < COUNT(cases); i++) {
         descent_tokenizer *t = loaded(plain_spm_writer(cases[i].prefix, cases[i].squeeze));
@@ -507,6 +547,23 @@ static void eos_is_control_whatever_its_type(void **state)
         piece_is(t, EOS, "", false);
         tokenizer_free(t);
     }
+}
+
+/* Many files pad with their unknown token. */
+static void padding_has_no_text_even_where_it_is_unknown(void **state)
+{
+    (void)state;
+    vocabulary *v = make_vocabulary();
+    gguf_writer *w = writer_of("llama");
+    add_tokens(w, v->tokens, SPM_COUNT);
+    gguf_writer_f32s(w, "tokenizer.ggml.scores", v->scores, SPM_COUNT);
+    gguf_writer_i32s(w, "tokenizer.ggml.token_type", v->types, SPM_COUNT);
+    gguf_writer_u32(w, "tokenizer.ggml.padding_token_id", UNK);
+    descent_tokenizer *t = loaded(w);
+    assert_int_equal(descent_tokenizer_describe(t)->unknown, UNK);
+    piece_is(t, UNK, "", false);
+    DECODES(t, "a a", UNK, SPACE_A, UNK, SPACE_A);
+    tokenizer_free(t);
 }
 
 static void ids_past_the_file_have_no_text(void **state)
@@ -569,8 +626,8 @@ static size_t make_table(uint8_t *blob)
 {
     const uint32_t value = 0x80000000u, ends = 0x100;
     memset(trie, 0, sizeof trie);
-    trie[0] = 1u << 10;                          /* the root: children at 1 ^ byte */
-    trie[1 ^ 'A'] = 'A' | ends | 0x82u << 10;    /* its children at (1 ^ 'A') ^ 0x82 ^ byte */
+    trie[0] = 1u << 10;                       /* the root: children at 1 ^ byte */
+    trie[1 ^ 'A'] = 'A' | ends | 0x82u << 10; /* its children at (1 ^ 'A') ^ 0x82 ^ byte */
     trie[1 ^ 'X'] = 'X' | ends | 0x93u << 10;
     uint32_t a = (1 ^ 'A') ^ 0x82, x = (1 ^ 'X') ^ 0x93;
     trie[a] = value | 0;
@@ -586,7 +643,12 @@ static size_t make_table(uint8_t *blob)
 
 static gguf_writer *table_writer(const uint8_t *blob, size_t bytes)
 {
-    gguf_writer *w = plain_spm_writer(false, true);
+    vocabulary *v = make_vocabulary();
+    v->tokens[OLD] = "XA"; /* user-defined: the table has a say on neither letter */
+    v->types[OLD] = TOKEN_USER_DEFINED;
+    gguf_writer *w = spm_writer(v);
+    gguf_writer_bool(w, "tokenizer.ggml.add_space_prefix", false);
+    gguf_writer_bool(w, "tokenizer.ggml.remove_extra_whitespaces", true);
     gguf_writer_u8s(w, "tokenizer.ggml.precompiled_charsmap", blob, bytes);
     return w;
 }
@@ -605,9 +667,20 @@ static void table_replaces_the_longest(void **state)
     ENCODES_NOTHING(t, "X");
     ENCODES_NOTHING(t, " X ");
     ENCODES(t, "[bc]A", 0, USER, A);
+    ENCODES(t, "XXAA", 0, OLD, A);
     tokenizer_free(t);
     t = loaded(table_writer(blob, 0));
     ENCODES(t, "A", 0, BYTE + 'A');
+    tokenizer_free(t);
+}
+
+/* A walk may lead out of the trie: there is nothing there. */
+static void table_of_one_unit(void **state)
+{
+    (void)state;
+    static const uint32_t blob[] = {4, 1u << 10, 0};
+    descent_tokenizer *t = loaded(table_writer((const uint8_t *)blob, sizeof blob));
+    ENCODES(t, "a\xff", 0, A, BYTE + 0xEF, BYTE + 0xBF, BYTE + 0xBD);
     tokenizer_free(t);
 }
 
@@ -649,11 +722,12 @@ static void a_replacement_is_bounded(void **state)
     size_t start = make_table(blob) - sizeof pool;
     for (size_t length = 255; length <= 256; length++) {
         memset(blob + start, 'a', length);
-        memset(blob + start + length, 0, 8);
+        blob[start + length] = 0;
         if (length == 256) {
-            refused(table_writer(blob, start + length + 8), DESCENT_BAD_FILE, "the replacement at byte 0 does not end within 255 bytes");
+            refused(table_writer(blob, start + length + 1), DESCENT_BAD_FILE,
+                    "the replacement at byte 0 does not end within 255 bytes");
         } else {
-            tokenizer_free(loaded(table_writer(blob, start + length + 8)));
+            tokenizer_free(loaded(table_writer(blob, start + length + 1)));
         }
     }
 }
@@ -827,6 +901,7 @@ int main(void)
         cmocka_unit_test(words_refuse_what_could_not_be_read_back),
         cmocka_unit_test(spm_merges_by_score_then_leftmost),
         cmocka_unit_test(spm_takes_the_leftmost_of_equals),
+        cmocka_unit_test(spm_never_merges_user_defined_tokens),
         cmocka_unit_test(spm_spells_the_rest_in_bytes),
         cmocka_unit_test(spm_takes_unused_tokens_apart),
         cmocka_unit_test(spm_unknown_without_bytes),
@@ -835,9 +910,11 @@ int main(void)
         cmocka_unit_test(spm_special_tokens),
         cmocka_unit_test(spm_adds_what_the_file_says),
         cmocka_unit_test(eos_is_control_whatever_its_type),
+        cmocka_unit_test(padding_has_no_text_even_where_it_is_unknown),
         cmocka_unit_test(ids_past_the_file_have_no_text),
         cmocka_unit_test(decoder_holds_back_and_starts_again),
         cmocka_unit_test(table_replaces_the_longest),
+        cmocka_unit_test(table_of_one_unit),
         cmocka_unit_test(table_is_checked),
         cmocka_unit_test(a_replacement_is_bounded),
         cmocka_unit_test(no_tokenizer_is_no_error),

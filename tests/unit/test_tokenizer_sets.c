@@ -40,7 +40,8 @@ static void sets_find_what_a_search_finds(void **state)
             for (uint32_t k = 0; k < count; k++) {
                 if (tokens[k].bytes > length || memcmp(tokens[k].text, text, tokens[k].bytes) != 0) continue;
                 if (tokens[k].bytes == length) exact = k;
-                if (types[k] == TOKEN_CONTROL && (longest == TOKENIZER_NONE || tokens[k].bytes > tokens[longest].bytes)) longest = k;
+                if (types[k] == TOKEN_CONTROL && (longest == TOKENIZER_NONE || tokens[k].bytes > tokens[longest].bytes))
+                    longest = k;
             }
             assert_int_equal(token_index_find(&index, text, length), exact);
             assert_int_equal(token_prefixes_longest(&prefixes, text, length), longest);

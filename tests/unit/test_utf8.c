@@ -17,10 +17,29 @@ static void edges_of_every_length(void **state)
         const char *text;
         uint32_t code; /* 0: not a character */
     } cases[] = {
-        {"A", 0x41}, {"\x7f", 0x7F}, {"\xc2\x80", 0x80}, {"\xdf\xbf", 0x7FF}, {"\xe0\xa0\x80", 0x800}, {"\xed\x9f\xbf", 0xD7FF},
-        {"\xee\x80\x80", 0xE000}, {"\xef\xbf\xbf", 0xFFFF}, {"\xf0\x90\x80\x80", 0x10000}, {"\xf4\x8f\xbf\xbf", 0x10FFFF},
-        {"\x80", 0}, {"\xbf", 0}, {"\xc0\x80", 0}, {"\xc1\xbf", 0}, {"\xe0\x9f\xbf", 0}, {"\xed\xa0\x80", 0}, {"\xf0\x8f\xbf\xbf", 0},
-        {"\xf4\x90\x80\x80", 0}, {"\xf5\x80\x80\x80", 0}, {"\xff", 0}, {"\xe2\x82", 0}, {"\xf0\x9f\x98", 0}, {"\xc3(", 0},
+        {"A", 0x41},
+        {"\x7f", 0x7F},
+        {"\xc2\x80", 0x80},
+        {"\xdf\xbf", 0x7FF},
+        {"\xe0\xa0\x80", 0x800},
+        {"\xed\x9f\xbf", 0xD7FF},
+        {"\xee\x80\x80", 0xE000},
+        {"\xef\xbf\xbf", 0xFFFF},
+        {"\xf0\x90\x80\x80", 0x10000},
+        {"\xf4\x8f\xbf\xbf", 0x10FFFF},
+        {"\x80", 0},
+        {"\xbf", 0},
+        {"\xc0\x80", 0},
+        {"\xc1\xbf", 0},
+        {"\xe0\x9f\xbf", 0},
+        {"\xed\xa0\x80", 0},
+        {"\xf0\x8f\xbf\xbf", 0},
+        {"\xf4\x90\x80\x80", 0},
+        {"\xf5\x80\x80\x80", 0},
+        {"\xff", 0},
+        {"\xe2\x82", 0},
+        {"\xf0\x9f\x98", 0},
+        {"\xc3(", 0},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         uint32_t code = 0;
@@ -42,7 +61,10 @@ static void printable_is_one_line_that_fits(void **state)
     assert_string_equal(utf8_printable("\xc3\xa4\xff", 3, out, sizeof out), "\xc3\xa4\\xff");
     assert_string_equal(utf8_printable("01234567890", 11, out, sizeof out), "01234567890");
     assert_string_equal(utf8_printable("012345678901", 12, out, sizeof out), "01234567...");
-    assert_string_equal(utf8_printable("0123456\xc3\xa4" "890", 12, out, sizeof out), "0123456...");
+    assert_string_equal(utf8_printable("0123456\xc3\xa4"
+                                       "890",
+                                       12, out, sizeof out),
+                        "0123456...");
     assert_string_equal(utf8_printable("\xc2\x85", 2, out, sizeof out), "\\xc2\\x85");
     assert_string_equal(utf8_printable("\0", 1, out, sizeof out), "\\x00");
 }

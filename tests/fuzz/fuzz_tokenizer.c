@@ -1,0 +1,73 @@
+/* fuzz_tokenizer.c: libFuzzer's entry to the tokenizers. The input is a u16, that many bytes of text, and a GGUF file: it
+ * loads or fails with a message, and what loads encodes any text into ids of its vocabulary and decodes them into UTF-8. */
+#include "tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void require(bool holds)
+{
+    if (!holds) abort();
+}
+
+static void decode(descent_decoder *decoder, const uint32_t *ids, size_t count)
+{
+    size_t bytes;
+    for (size_t i = 0; i <= count; i++) {
+        const char *text = i < count ? descent_decoder_push(decoder, ids[i], &bytes) : descent_decoder_finish(decoder, &bytes);
+        require(text && utf8_valid(text, bytes) && text[bytes] == '\0');
+    }
+}
+
+static void use(const descent_tokenizer *t, const char *text, size_t bytes)
+{
+    descent_decoder *decoder;
+    descent_status status;
+    if (descent_decoder_create(t, &decoder, &status)) return;
+    for (int flags = 0; flags <= (DESCENT_ADD_SPECIAL | DESCENT_PARSE_SPECIAL); flags++) {
+        uint32_t *ids;
+        size_t count;
+        descent_code code = descent_tokenizer_encode(t, text, bytes, flags, &ids, &count, &status);
+        require(status.code == code && (code != DESCENT_OK) == (status.message[0] != '\0'));
+        if (code) continue;
+        for (size_t i = 0; i < count; i++) require(ids[i] < descent_tokenizer_describe(t)->vocab);
+        decode(decoder, ids, count);
+        descent_free(ids);
+    }
+    for (uint32_t id = 0; id < descent_tokenizer_describe(t)->vocab; id++) decode(decoder, &id, 1);
+    descent_decoder_destroy(decoder);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    uint16_t text_bytes;
+    if (size < sizeof text_bytes) return 0;
+    memcpy(&text_bytes, data, sizeof text_bytes);
+    data += sizeof text_bytes;
+    size -= sizeof text_bytes;
+    if (text_bytes > size) return 0;
+
+    /* Copies of the exact size, so that reading one byte too far is seen. */
+    size_t file_bytes = size - text_bytes;
+    char *text = malloc(text_bytes ? text_bytes : 1);
+    uint8_t *copy = malloc(file_bytes ? file_bytes : 1);
+    gguf_file *file = NULL;
+    descent_tokenizer *t = NULL;
+    descent_status status;
+    if (text && copy) {
+        memcpy(text, data, text_bytes);
+        memcpy(copy, data + text_bytes, file_bytes);
+        if (!gguf_open_memory(copy, file_bytes, &file, &status)) {
+            descent_code code = tokenizer_load(file, 40, &t, &status);
+            require(status.code == code && (code != DESCENT_OK) == (status.message[0] != '\0'));
+        }
+        gguf_close(file);
+        if (t) use(t, text, text_bytes);
+    }
+    tokenizer_free(t);
+    free(copy);
+    free(text);
+    return 0;
+}

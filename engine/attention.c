@@ -20,6 +20,13 @@ size_t runs_make(const tile *t, bool strict, run *runs)
     return n;
 }
 
+size_t runs_work(const run *runs, size_t n)
+{
+    size_t work = 0;
+    for (size_t i = 0; i < n; i++) work += 2 * runs[i].n * runs[i].longest;
+    return work;
+}
+
 /* Columns offset .. offset+width of the run's plane in page b, for as many slots as the longest row sees. */
 static matrix page_matrix(const tile *t, const run *r, size_t b, size_t offset, size_t width)
 {

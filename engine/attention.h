@@ -22,6 +22,9 @@ typedef struct run {
 /* Cuts the tile into runs; row i sees position + 1 - strict tokens. `runs` has room for tile->n. Returns their number. */
 size_t runs_make(const tile *t, bool strict, run *runs);
 
+/* Multiply-adds of scores and sums over the runs, per column of a slot. */
+size_t runs_work(const run *runs, size_t n);
+
 /* scores[m][j] (+)= q_m . (columns offset .. offset+width of token j's slot), j < longest. */
 void run_scores(const tile *t, const run *r, size_t offset, size_t width, const float *q, size_t q_stride, float *scores, bool add);
 

@@ -54,6 +54,9 @@ void tile_project(const tile *t, const matrix *w, const float *bias, const float
 /* Y = U W. */
 void tile_project_back(const tile *t, const matrix *w, const float *u, size_t u_stride, float *y, size_t y_stride, bool add);
 
+/* Threads worth waking for so many multiply-adds (an exponential is some 20). */
+int tile_threads(const tile *t, size_t multiply_adds);
+
 /* Copies the rows' states into X, after their interventions on x; puts the next states back. A row whose next state is not
  * finite ends its sequence, and the rows of sequences that have ended stay as they were. */
 void tile_gather(const tile *t, float *x);

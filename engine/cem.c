@@ -417,7 +417,7 @@ static void attention_force(const tile *t, const layer *y, const float *g, bool 
     }
     run runs[TILE_ROWS];
     size_t n_runs = runs_make(t, false, runs);
-    int threads = n_runs < t->threads ? (int)n_runs : (int)t->threads;
+    int threads = tile_threads(t, runs_work(runs, n_runs) * t->model->slot);
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(dynamic)
     for (size_t i = 0; i < n_runs; i++) attend(t, y, &runs[i], g, gradient, energy);
     if (!gradient) return;
@@ -482,7 +482,8 @@ static void mlp_force(const tile *t, const layer *y, const float *g, bool gradie
         energy[i][0] = (float)-sum;
     }
     if (!gradient) return;
-#pragma omp parallel for num_threads((int)t->threads) if (t->n * M > 1 << 14) schedule(static)
+    int threads = tile_threads(t, t->n * M * 20);
+#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
     for (size_t i = 0; i < t->n; i++) {
         const float *z = k->hidden[Z] + i * hs;
         float *a = k->hidden[ACTIVATED] + i * hs;

@@ -209,7 +209,7 @@ static void attend(const tile *t, const run *runs, size_t n_runs, uint32_t head,
     float alpha = w->alpha ? w->alpha[head] : 1.0f;
     const float *query = t->work->wide[QUERY];
     float *mixed = t->work->wide[MIXED];
-    int threads = n_runs < t->threads ? (int)n_runs : (int)t->threads;
+    int threads = tile_threads(t, runs_work(runs, n_runs) * C);
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(dynamic)
     for (size_t i = 0; i < n_runs; i++) {
         const run *r = &runs[i];
@@ -246,7 +246,8 @@ static void attention_force(const tile *t, const float *g, bool gradient, energi
 /* value = gelu(z), slope = gelu'(z), row by row. */
 static void activate(const tile *t, const float *z, size_t width, size_t stride, float *value, float *slope)
 {
-#pragma omp parallel for num_threads((int)t->threads) if (t->n * width > 1 << 14) schedule(static)
+    int threads = tile_threads(t, t->n * width * 20);
+#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
     for (size_t i = 0; i < t->n; i++) t->kernels->gelu(z + i * stride, width, value + i * stride, slope + i * stride);
 }
 

@@ -9,12 +9,11 @@
 
 /* ---- Products -------------------------------------------------------------------------------------------------- */
 
-/* Multiply-adds below which waking the other threads costs more than it saves. */
-enum { WORTH_SHARING = 1 << 17 };
-
-static int threads_for(const tile *t, const matrix *w)
+int tile_threads(const tile *t, size_t multiply_adds)
 {
-    return w->rows * w->cols * t->n < WORTH_SHARING ? 1 : (int)t->threads;
+    /* Some twenty microseconds of one thread: less is not worth waking the others, least of all on a busy machine. */
+    const size_t worth_sharing = (size_t)1 << 20;
+    return multiply_adds < worth_sharing ? 1 : (int)t->threads;
 }
 
 /* The part of n outputs that thread `i` of `threads` computes, in whole vectors of 16. */
@@ -29,7 +28,7 @@ static void share(size_t n, int i, int threads, size_t *first, size_t *last)
 void tile_project(const tile *t, const matrix *w, const float *bias, const float *x, size_t x_stride, float *y, size_t y_stride,
                   bool add)
 {
-    int threads = threads_for(t, w);
+    int threads = tile_threads(t, w->rows * w->cols * t->n);
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
         size_t first, last;
@@ -42,7 +41,7 @@ void tile_project(const tile *t, const matrix *w, const float *bias, const float
 
 void tile_project_back(const tile *t, const matrix *w, const float *u, size_t u_stride, float *y, size_t y_stride, bool add)
 {
-    int threads = threads_for(t, w);
+    int threads = tile_threads(t, w->rows * w->cols * t->n);
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
         size_t first, last;

@@ -1,0 +1,233 @@
+"""descent.h in ctypes: its constants, structs and functions, in its order and with nothing added.
+
+tests/python/test_mirror.py compiles the header and fails where a size, an offset, a value or an argument here differs.
+"""
+import ctypes
+import ctypes.util
+import enum
+import os
+import pathlib
+from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t,
+                    c_uint8, c_uint16, c_uint32, c_uint64, c_void_p)
+
+MESSAGE_SIZE = 512
+MAX_STEPS = 65535
+MAX_KINDS = 2
+MAX_TERMS = 2
+
+ADD_SPECIAL = 1
+PARSE_SPECIAL = 2
+
+PAGE_TYPES = {"f32": 0, "f16": 1}
+OBSERVE = {"energy": 1, "convergence": 2, "state": 4, "final": 8}
+INTERVENTIONS = {"set_x": 0, "add_x": 1, "set_g": 2, "add_g": 3}
+
+
+class Code(enum.IntEnum):
+    OK = 0
+    BAD_ARGUMENT = 1
+    BAD_FILE = 2
+    IO = 3
+    UNSUPPORTED = 4
+    LIMIT = 5
+    NO_MEMORY = 6
+    DIVERGED = 7
+
+
+class Status(Structure):
+    _fields_ = [("code", c_int), ("message", c_char * MESSAGE_SIZE)]
+
+
+class Depth(Structure):
+    _fields_ = [("steps", c_uint16 * MAX_KINDS)]
+
+
+class ModelInfo(Structure):
+    _fields_ = [
+        ("name", c_char_p), ("family", c_char_p), ("variant", c_char_p), ("weight_type", c_char_p),
+        ("parameters", c_uint64), ("file_bytes", c_uint64), ("fingerprint", c_uint64),
+        ("width", c_uint32), ("vocab", c_uint32), ("context", c_uint32), ("layers", c_uint32),
+        ("kinds", c_uint32), ("kind_names", c_char_p * MAX_KINDS), ("trained", Depth), ("deepens", c_bool),
+        ("terms", c_uint32 * MAX_KINDS), ("term_names", c_char_p * MAX_TERMS * MAX_KINDS),
+    ]
+
+
+class TensorInfo(Structure):
+    _fields_ = [("name", c_char_p), ("type", c_char_p), ("n_dims", c_uint32), ("dims", c_uint64 * 4), ("bytes", c_uint64)]
+
+
+class TokenizerInfo(Structure):
+    _fields_ = [("model", c_char_p), ("vocab", c_uint32), ("bos", c_int64), ("eos", c_int64), ("pad", c_int64),
+                ("unknown", c_int64), ("adds_bos", c_bool), ("adds_eos", c_bool)]
+
+
+class CacheOptions(Structure):
+    _fields_ = [("page_type", c_int), ("byte_limit", c_uint64)]
+
+
+class CacheUsage(Structure):
+    _fields_ = [("bytes", c_uint64), ("byte_limit", c_uint64), ("pages", c_uint64), ("idle_pages", c_uint64),
+                ("shared_hits", c_uint64)]
+
+
+class SequenceOptions(Structure):
+    _fields_ = [("depth", Depth), ("share_group", c_uint64), ("no_sharing", c_bool)]
+
+
+class Site(Structure):
+    _fields_ = [("layer", c_uint32), ("kind", c_uint32), ("step", c_uint32), ("position", c_size_t)]
+
+
+class Observation(Structure):
+    _fields_ = [("site", Site), ("final", c_bool), ("energy", c_float * MAX_TERMS), ("own_change", c_float),
+                ("history_change", c_float), ("update_norm", c_float), ("relative_change", c_float),
+                ("x", POINTER(c_float)), ("g", POINTER(c_float))]
+
+
+class BatchOptions(Structure):
+    _fields_ = [("max_rows", c_uint32), ("threads", c_uint32)]
+
+
+class StepReport(Structure):
+    _fields_ = [("rows", c_size_t), ("finished", c_size_t), ("diverged", c_size_t)]
+
+
+class Reading(Structure):
+    _fields_ = [("sequence", c_void_p), ("position", c_size_t)]
+
+
+class LogitBias(Structure):
+    _fields_ = [("token", c_uint32), ("bias", c_float)]
+
+
+class Sampling(Structure):
+    _fields_ = [
+        ("temperature", c_float), ("top_k", c_int32), ("top_p", c_float), ("min_p", c_float), ("typical_p", c_float),
+        ("repetition_penalty", c_float), ("presence_penalty", c_float), ("frequency_penalty", c_float),
+        ("bias", POINTER(LogitBias)), ("n_bias", c_size_t), ("ignore_eos", c_bool), ("min_tokens", c_uint32),
+        ("seed", c_int64), ("prompt", c_uint32), ("choice", c_uint32),
+    ]
+
+
+Observer = CFUNCTYPE(None, c_void_p, POINTER(Observation))
+
+STRUCTS = {
+    "descent_status": Status, "descent_depth": Depth, "descent_model_info": ModelInfo, "descent_tensor_info": TensorInfo,
+    "descent_tokenizer_info": TokenizerInfo, "descent_cache_options": CacheOptions, "descent_cache_usage": CacheUsage,
+    "descent_sequence_options": SequenceOptions, "descent_site": Site, "descent_observation": Observation,
+    "descent_batch_options": BatchOptions, "descent_step_report": StepReport, "descent_reading": Reading,
+    "descent_logit_bias": LogitBias, "descent_sampling": Sampling,
+}
+
+_status = POINTER(Status)
+_handle = c_void_p  # a model, tokenizer, decoder, cache, sequence or batch
+_out = POINTER(c_void_p)
+_ids = POINTER(c_uint32)
+_floats = POINTER(c_float)
+_size = POINTER(c_size_t)
+
+# Strings that hold NULs or are freed by hand come as c_void_p or POINTER(c_uint8): ctypes would cut or copy a c_char_p.
+FUNCTIONS = {
+    "descent_version": (c_char_p, []),
+    "descent_isa": (c_char_p, []),
+    "descent_model_open": (c_int, [c_char_p, _out, _status]),
+    "descent_model_close": (None, [_handle]),
+    "descent_model_describe": (POINTER(ModelInfo), [_handle]),
+    "descent_model_tokenizer": (_handle, [_handle]),
+    "descent_model_metadata": (c_bool, [_handle, c_size_t, POINTER(c_char_p), c_char_p, c_size_t]),
+    "descent_model_tensor": (c_bool, [_handle, c_size_t, POINTER(TensorInfo)]),
+    "descent_depth_parse": (c_int, [_handle, c_char_p, POINTER(Depth), _status]),
+    "descent_depth_format": (c_char_p, [_handle, Depth, c_char_p]),
+    "descent_tokenizer_describe": (POINTER(TokenizerInfo), [_handle]),
+    "descent_tokenizer_encode": (c_int, [_handle, c_char_p, c_size_t, c_int, POINTER(_ids), _size, _status]),
+    "descent_tokenizer_has_text": (c_bool, [_handle, c_uint32]),
+    "descent_tokenizer_piece": (POINTER(c_uint8), [_handle, c_uint32, _size]),
+    "descent_decoder_create": (c_int, [_handle, _out, _status]),
+    "descent_decoder_destroy": (None, [_handle]),
+    "descent_decoder_push": (POINTER(c_uint8), [_handle, c_uint32, _size]),
+    "descent_decoder_finish": (POINTER(c_uint8), [_handle, _size]),
+    "descent_free": (None, [c_void_p]),
+    "descent_cache_create": (c_int, [_handle, POINTER(CacheOptions), _out, _status]),
+    "descent_cache_destroy": (None, [_handle]),
+    "descent_cache_describe": (CacheUsage, [_handle]),
+    "descent_cache_bytes_needed": (c_uint64, [_handle, c_int, c_uint64, Depth]),
+    "descent_sequence_create": (c_int, [_handle, POINTER(SequenceOptions), _out, _status]),
+    "descent_sequence_destroy": (None, [_handle]),
+    "descent_sequence_append": (c_int, [_handle, _ids, c_size_t, _status]),
+    "descent_sequence_truncate": (c_int, [_handle, c_size_t, _status]),
+    "descent_sequence_set_depth": (c_int, [_handle, Depth, _status]),
+    "descent_sequence_depth": (Depth, [_handle]),
+    "descent_sequence_length": (c_size_t, [_handle]),
+    "descent_sequence_tokens": (_ids, [_handle]),
+    "descent_sequence_finished": (c_size_t, [_handle]),
+    "descent_sequence_reused": (c_size_t, [_handle]),
+    "descent_sequence_steps_run": (c_uint64, [_handle]),
+    "descent_sequence_state_code": (c_int, [_handle, _status]),
+    "descent_sequence_state": (c_int, [_handle, c_size_t, _floats, _ids, _status]),
+    "descent_sequence_save": (c_int, [_handle, c_char_p, _status]),
+    "descent_sequence_restore": (c_int, [_handle, c_char_p, _out, _status]),
+    "descent_sequence_observe": (c_int, [_handle, c_int, Observer, c_void_p, _status]),
+    "descent_sequence_intervene": (c_int, [_handle, Site, c_int, _floats, _status]),
+    "descent_sequence_start": (c_int, [_handle, Site, _floats, _status]),
+    "descent_batch_create": (c_int, [_handle, POINTER(BatchOptions), _out, _status]),
+    "descent_batch_destroy": (None, [_handle]),
+    "descent_batch_add": (c_int, [_handle, _handle, c_size_t, _size, _status]),
+    "descent_batch_remove": (None, [_handle, _handle]),
+    "descent_batch_rows": (c_size_t, [_handle]),
+    "descent_batch_step": (c_int, [_handle, POINTER(StepReport), _status]),
+    "descent_batch_finish": (c_int, [_handle, _handle, _status]),
+    "descent_batch_logits": (c_int, [_handle, POINTER(Reading), c_size_t, _floats, _status]),
+    "descent_sampling_defaults": (Sampling, []),
+    "descent_sampling_check": (c_int, [POINTER(Sampling), c_uint32, _status]),
+    "descent_sample": (c_int, [POINTER(Sampling), _handle, _floats, c_uint32, _ids, c_size_t, c_size_t, _ids, _status]),
+}
+
+
+class Error(Exception):
+    """What the engine, or this module on its behalf, refused: `code` (a Code) and `message`, one line."""
+
+    def __init__(self, code, message):
+        super().__init__(f"{message} ({Code(code).name})")
+        self.code = Code(code)
+        self.message = message
+
+
+def candidates():
+    """Where the library is looked for, in this order. $DESCENT_LIBRARY, where set, is the only place."""
+    named = os.environ.get("DESCENT_LIBRARY")
+    if named:
+        return [named]
+    here = pathlib.Path(__file__).resolve().parent
+    found = [here / "libdescent.so"]
+    if len(here.parents) > 2:
+        found.append(here.parents[2] / "build" / "release" / "libdescent.so")  # of the repository this file lies in
+    found = [str(path) for path in found if path.exists()]
+    return found + [ctypes.util.find_library("descent") or "libdescent.so.0"]
+
+
+def load():
+    failures = []
+    for path in candidates():
+        try:
+            library = ctypes.CDLL(path)
+        except OSError as error:
+            failures.append(str(error))
+            continue
+        for name, (result, arguments) in FUNCTIONS.items():
+            function = getattr(library, name)
+            function.restype = result
+            function.argtypes = arguments
+        return library
+    raise ImportError("libdescent not found: build it (cmake --preset release && cmake --build --preset release) or name it "
+                      "in DESCENT_LIBRARY; tried: " + "; ".join(failures))
+
+
+library = load()
+
+
+def call(name, *arguments):
+    """Calls a fallible function with a status of its own behind the arguments; raises Error where it fails."""
+    status = Status()
+    code = getattr(library, name)(*arguments, ctypes.byref(status))
+    if code != Code.OK:
+        raise Error(code, status.message.decode("utf-8", "replace"))

@@ -301,6 +301,28 @@ static void test_equal_tokens_rank_by_id(void **state)
     }
 }
 
+/* Exactly the k largest of n, for every k and n of a small size and many orders. */
+static void test_top_k_of_every_size(void **state)
+{
+    (void)state;
+    rng r = rng_seeded(61);
+    for (uint32_t n = 2; n <= 12; n++)
+        for (uint32_t k = 1; k < n; k++) {
+            float logits[12];
+            for (uint32_t i = 0; i < n; i++) logits[i] = (float)rng_normal(&r);
+            descent_sampling s = descent_sampling_defaults();
+            s.temperature = 1e6f; /* all that are kept come equally often */
+            s.top_k = (int32_t)k;
+            bool came[12] = {false};
+            for (s.choice = 0; s.choice < 300; s.choice++) came[sample(&s, NULL, logits, n, NULL, 0, 0)] = true;
+            for (uint32_t i = 0; i < n; i++) {
+                uint32_t larger = 0;
+                for (uint32_t j = 0; j < n; j++) larger += logits[j] > logits[i];
+                assert_int_equal(came[i], larger < k);
+            }
+        }
+}
+
 /* Typical sampling may drop the likeliest token, which top-p never does. One token of 0.4 and ten of 0.06 have an entropy
  * of 2.05 nats; their surprises, 0.92 and 2.81, lie 1.14 and 0.76 from it, so nine of the ten come first and reach 0.5. */
 static void test_typical_drops_the_obvious(void **state)
@@ -700,6 +722,7 @@ int main(void)
         cmocka_unit_test(test_every_knob_against_the_definition),
         cmocka_unit_test(test_random_combinations),
         cmocka_unit_test(test_equal_tokens_rank_by_id),
+        cmocka_unit_test(test_top_k_of_every_size),
         cmocka_unit_test(test_typical_drops_the_obvious),
         cmocka_unit_test(test_greedy),
         cmocka_unit_test(test_penalties_by_hand),

@@ -46,7 +46,7 @@ static void the_way_it_is_run_changes_nothing(void **state)
                                          {.chunks = DRIVE_SINGLE, .mates = 7},
                                          {.chunks = DRIVE_UNEVEN, .mates = 7, .sharing = true, .observe = OBSERVE_ALL}};
     (void)state;
-    for (size_t round = 0; round < test_rounds(8); round++) {
+    for (size_t round = 0; round < test_rounds(4); round++) {
         example e = draw(50, round);
         for (int type = 0; type < 2; type++) {
             drive_options base = {.depth = e.depth, .page_type = (descent_page_type)type};
@@ -102,7 +102,7 @@ static void expect_run(descent_cache *cache, descent_batch *batch, const example
 static void where_pages_lie_changes_nothing(void **state)
 {
     (void)state;
-    for (size_t round = 0; round < test_rounds(16); round++) {
+    for (size_t round = 0; round < test_rounds(8); round++) {
         example e = draw(52, round);
         descent_page_type type = (descent_page_type)(round / 2 % 2);
         drive_options base = {.depth = e.depth, .page_type = type};
@@ -150,7 +150,7 @@ static void where_pages_lie_changes_nothing(void **state)
 static void preemption_changes_nothing(void **state)
 {
     (void)state;
-    for (size_t round = 0; round < test_rounds(16); round++) {
+    for (size_t round = 0; round < test_rounds(8); round++) {
         example e = draw(53, round);
         drive_options base = {.depth = e.depth};
         outcome expected = drive(e.engine, e.tokens, e.count, &base);

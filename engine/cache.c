@@ -187,7 +187,7 @@ descent_code page_reserve(descent_cache *cache, page *p, uint32_t planes, descen
         if (!plane) break;
         table[p->n_planes + made++] = plane;
     }
-    if (!table || !x || made < more) {
+    if ((more && !table) || !x || made < more) {
         while (made > 0) free(table[p->n_planes + --made]);
         if (x != p->x) free(x);
         return descent_fail(status, DESCENT_NO_MEMORY, "no memory for %" PRIu64 " bytes of the state cache", bytes);

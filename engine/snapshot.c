@@ -156,7 +156,7 @@ static bool plausible(const descent_sequence *s, const page *p, size_t i, uint32
 {
     bool deepens = s->cache->model->info.deepens;
     uint32_t progress = p->progress[i], origin = p->origin[i];
-    if (deepens) return origin <= progress && progress <= planes && progress <= DESCENT_MAX_STEPS;
+    if (deepens) return origin <= progress && (progress <= planes || progress == origin) && progress <= DESCENT_MAX_STEPS;
     return (progress == 0 || progress == s->total) && origin < s->total && (progress == 0 || planes >= s->cache->model->info.layers);
 }
 

@@ -351,6 +351,7 @@ descent_code descent_batch_step(descent_batch *b, descent_step_report *report, d
 
 descent_code descent_batch_finish(descent_batch *b, descent_sequence *s, descent_status *status)
 {
+    if (s->batch && s->batch != b) return descent_fail(status, DESCENT_BAD_ARGUMENT, "the sequence has rows in another batch");
     while (s->ended == DESCENT_OK && s->finished < s->length) {
         size_t added;
         descent_code code = descent_batch_add(b, s, SIZE_MAX, &added, status);

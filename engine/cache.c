@@ -231,9 +231,11 @@ void page_release(descent_cache *cache, page *p)
         page_free(cache, p);
 }
 
-/* True when every token of a has come at least as far as in b. */
+/* True when every token of a has come at least as far as in b, and a has every plane of b: a row that is on its way may count
+ * on one more than the tokens' progress tells. */
 static bool page_covers(const page *a, const page *b)
 {
+    if (a->n_planes < b->n_planes) return false;
     for (int i = 0; i < PAGE_TOKENS; i++)
         if (a->progress[i] < b->progress[i]) return false;
     return true;

@@ -64,8 +64,8 @@ void tile_gather(const tile *t, float *x)
     size_t width = t->model->info.width, stride = t->work->wide_stride;
     for (size_t i = 0; i < t->n; i++) {
         row *r = t->rows[i];
-        if (sequence_intervene(r->sequence, r->position, r->where, false, r->x)) r->own_after = NAN;
-        memcpy(x + i * stride, r->x, width * sizeof *x);
+        memcpy(x + i * stride, r->x, width * sizeof *x); /* the page keeps x as it was: a step that fails is run again */
+        if (sequence_intervene(r->sequence, r->position, r->where, false, x + i * stride)) r->own_after = NAN;
     }
 }
 

@@ -57,7 +57,7 @@ void tile_project_back(const tile *t, const matrix *w, const float *u, size_t u_
 /* Threads worth waking for so many multiply-adds (an exponential is some 20). */
 int tile_threads(const tile *t, size_t multiply_adds);
 
-/* Copies the rows' states into X, after their interventions on x; puts the next states back. A row whose next state is not
+/* Copies the rows' states into X, with their interventions on x; puts the next states back. A row whose next state is not
  * finite ends its sequence, and the rows of sequences that have ended stay as they were. */
 void tile_gather(const tile *t, float *x);
 void tile_scatter(const tile *t, const float *x);
@@ -65,7 +65,7 @@ void tile_scatter(const tile *t, const float *x);
 void tile_intervene_g(const tile *t, float *g);
 
 /* Writes `count` numbers into a row's slot of a plane from number `offset` on, rounded to the page type. False when one of
- * them is not finite there: the row's sequence has then ended. */
+ * them is not finite there: the row's sequence has then ended, unless the row was only measuring. */
 bool tile_write_key(const tile *t, const row *r, uint32_t plane, size_t offset, const float *values, size_t count);
 
 /* Reports what a step was to the observer of row i. `before` and `after` are its energies with the keys of this step at g

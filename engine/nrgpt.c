@@ -356,7 +356,7 @@ static void complete_plane(const tile *t, const row *r)
     for (size_t j = 0; j < r->position; j++) {
         const page *p = sequence_page(r->sequence, j);
         if (p->progress[j % PAGE_TOKENS] != r->where.plane) continue;
-        row earlier = {.sequence = r->sequence, .position = j, .where = r->where};
+        row earlier = {.sequence = r->sequence, .position = j, .where = r->where, .measuring = true};
         normalize(t->model, page_state(t->cache, p, j % PAGE_TOKENS), g);
         (void)tile_write_key(t, &earlier, r->where.plane, 0, g, C);
     }

@@ -65,7 +65,7 @@ void tile_gather(const tile *t, float *x)
     for (size_t i = 0; i < t->n; i++) {
         row *r = t->rows[i];
         memcpy(x + i * stride, r->x, width * sizeof *x); /* the page keeps x as it was: a step that fails is run again */
-        if (sequence_intervene(r->sequence, r->position, r->where, false, x + i * stride)) r->own_after = NAN;
+        if (!r->measuring && sequence_intervene(r->sequence, r->position, r->where, false, x + i * stride)) r->own_after = NAN;
     }
 }
 
@@ -73,7 +73,8 @@ void tile_intervene_g(const tile *t, float *g)
 {
     for (size_t i = 0; i < t->n; i++) {
         row *r = t->rows[i];
-        if (sequence_intervene(r->sequence, r->position, r->where, true, g + i * t->work->wide_stride)) r->own_after = NAN;
+        if (!r->measuring && sequence_intervene(r->sequence, r->position, r->where, true, g + i * t->work->wide_stride))
+            r->own_after = NAN;
     }
 }
 
@@ -114,7 +115,7 @@ bool tile_write_key(const tile *t, const row *r, uint32_t plane, size_t offset, 
         t->kernels->to_f16(values, count, half);
         for (size_t i = 0; i < count; i++) finite = finite && (half[i] & 0x7c00u) != 0x7c00u;
     }
-    if (!finite) sequence_end(r->sequence, r->position, r->where);
+    if (!finite && !r->measuring) sequence_end(r->sequence, r->position, r->where);
     return finite;
 }
 

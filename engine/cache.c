@@ -255,7 +255,15 @@ static void page_exchange(page *a, page *b)
     b->n_planes = kept.n_planes;
 }
 
-page *page_publish(descent_cache *cache, page *p, page *parent, const page_seed *seed)
+/* True where a token that stands at `total` in a stands past it in b: its logits could no longer be read. */
+static bool page_outruns(const page *b, const page *a, uint32_t total)
+{
+    for (int i = 0; i < PAGE_TOKENS; i++)
+        if (a->progress[i] == total && b->progress[i] > total) return true;
+    return false;
+}
+
+page *page_publish(descent_cache *cache, page *p, page *parent, const page_seed *seed, uint32_t total)
 {
     page *equal = page_find(cache, parent, seed, p->tokens);
     if (!equal) {
@@ -272,6 +280,7 @@ page *page_publish(descent_cache *cache, page *p, page *parent, const page_seed 
         if (equal->worker || !page_covers(p, equal)) return p;
         page_exchange(equal, p);
     }
+    if (page_outruns(equal, p, total)) return p;
     page_hold(cache, equal);
     page_release(cache, p);
     return equal;

@@ -79,8 +79,8 @@ void page_release(descent_cache *cache, page *p);
 page *page_find(const descent_cache *cache, const page *parent, const page_seed *seed, const uint32_t *tokens);
 
 /* Publishes a full, finished page behind a published parent. Where an equal one is published already, the caller's user moves
- * to it (it first receives what `p` has more of, unless a batch is working on it): returns the page the caller holds from now
- * on, published or not. */
-page *page_publish(descent_cache *cache, page *p, page *parent, const page_seed *seed);
+ * to it (it first receives what `p` has more of, unless a batch is working on it), but not where tokens are deeper there than
+ * the `total` row steps at which the caller reads them: returns the page the caller holds from now on, published or not. */
+page *page_publish(descent_cache *cache, page *p, page *parent, const page_seed *seed, uint32_t total);
 
 #endif

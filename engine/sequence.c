@@ -29,7 +29,7 @@ void sequence_publish(descent_sequence *s, bool last)
         page *p = s->pages[b];
         if (!p->published) {
             if (p->worker) return;
-            p = page_publish(s->cache, p, parent, &s->seed);
+            p = page_publish(s->cache, p, parent, &s->seed, s->total);
             s->pages[b] = p;
             if (!p->published) return;
         }

@@ -59,6 +59,14 @@ static size_t page_tokens(const descent_sequence *s, size_t block)
     return left < PAGE_TOKENS ? left : PAGE_TOKENS;
 }
 
+/* The first plane that token i of a page has, none before its start: a layer's plane is written by its first sub-layer. */
+static uint32_t first_plane(const descent_sequence *s, const page *p, size_t i)
+{
+    const descent_model *model = s->cache->model;
+    place start = model->family->locate(model, s->depth, p->origin[i]);
+    return start.plane + (start.kind > 0);
+}
+
 /* ---- Saving ---------------------------------------------------------------------------------------------------- */
 
 static void put_page(stream *out, const descent_sequence *s, size_t block)
@@ -73,7 +81,7 @@ static void put_page(stream *out, const descent_sequence *s, size_t block)
     put(out, p->started, n * sizeof p->started[0]);
     for (size_t i = 0; has_x && i < n; i++) {
         if (p->progress[i] > 0 || p->started[i]) put(out, page_state(s->cache, p, i), width * sizeof(float));
-        for (uint32_t t = p->origin[i]; t < planes && t < p->progress[i]; t++) put(out, page_slot(s->cache, p, t, i), s->cache->slot_bytes);
+        for (uint32_t t = first_plane(s, p, i); t < planes && t < p->progress[i]; t++) put(out, page_slot(s->cache, p, t, i), s->cache->slot_bytes);
     }
 }
 
@@ -188,7 +196,7 @@ static descent_code take_page(stream *in, descent_sequence *s, size_t block, con
         if (holds_x) take(in, x, width * sizeof *x);
         if (in->failed) return short_file(path, status);
         if (holds_x && !finite_numbers(x, width, NUMBER_F32)) return damaged(path, "the state", first + i, status);
-        for (uint32_t t = p->origin[i]; t < planes && t < p->progress[i]; t++) {
+        for (uint32_t t = first_plane(s, p, i); t < planes && t < p->progress[i]; t++) {
             void *slot = page_slot(s->cache, p, t, i);
             take(in, slot, s->cache->slot_bytes);
             if (in->failed) return short_file(path, status);

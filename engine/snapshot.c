@@ -63,8 +63,8 @@ static size_t page_tokens(const descent_sequence *s, size_t block)
 static uint32_t first_plane(const descent_sequence *s, const page *p, size_t i)
 {
     const descent_model *model = s->cache->model;
-    place start = model->family->locate(model, s->depth, p->origin[i]);
-    return start.plane + (start.kind > 0);
+    place from = model->family->locate(model, s->depth, p->origin[i]);
+    return from.plane + (from.kind > 0);
 }
 
 /* ---- Saving ---------------------------------------------------------------------------------------------------- */

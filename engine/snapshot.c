@@ -184,6 +184,7 @@ static descent_code take_page(stream *in, descent_sequence *s, size_t block, con
     if (planes > most) return damaged(path, "the number of planes", first, status);
     for (size_t i = 0; i < n; i++) {
         p->started[i] = started[i] != 0;
+        s->has_starts = s->has_starts || p->origin[i] > 0; /* whatever the header says: planes before do not exist */
         if (!plausible(s, p, i, planes) || (!has_x && (p->progress[i] || p->started[i])))
             return damaged(path, "the progress", first + i, status);
     }

@@ -269,7 +269,8 @@ static descent_code load_common(descent_model *model, descent_status *status)
     if ((code = model_u32(model, "vocab_size", 1, 1u << 24, &info->vocab, status)) != DESCENT_OK) return code;
     if ((code = model_u32(model, "embedding_length", 1, 1u << 20, &info->width, status)) != DESCENT_OK) return code;
     if ((code = model_u32(model, "context_length", 1, 1u << 24, &info->context, status)) != DESCENT_OK) return code;
-    if ((code = model_u32(model, "block_count", 1, 1u << 16, &info->layers, status)) != DESCENT_OK) return code;
+    /* At the largest depths the row steps of a token must still fit 32 bits. */
+    if ((code = model_u32(model, "block_count", 1, 1u << 15, &info->layers, status)) != DESCENT_OK) return code;
     code = model_matrix(model, "token_embd.weight", info->vocab, info->width, &model->embedding, status);
     if (code != DESCENT_OK) return code;
     return tokenizer_load(model->file, info->vocab, &model->tokenizer, status);

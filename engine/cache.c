@@ -276,11 +276,12 @@ page *page_publish(descent_cache *cache, page *p, page *parent, const page_seed 
         table_insert(cache, p);
         return p;
     }
-    if (!page_covers(equal, p)) {
+    if (page_covers(equal, p)) {
+        if (page_outruns(equal, p, total)) return p;
+    } else {
         if (equal->worker || !page_covers(p, equal)) return p;
         page_exchange(equal, p);
     }
-    if (page_outruns(equal, p, total)) return p;
     page_hold(cache, equal);
     page_release(cache, p);
     return equal;

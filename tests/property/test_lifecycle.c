@@ -459,7 +459,7 @@ static void in_whatever_order_it_is_used(void **state)
 {
     (void)state;
     walk w = {0};
-    size_t rounds = test_rounds(200);
+    size_t rounds = test_rounds(500);
     for (size_t round = 0; round < rounds; round++) take_a_walk(&w, test_seed(95, round), round % 2);
     assert_true(w.compared > 2 * rounds);
     assert_true(w.refused > 0);
@@ -591,6 +591,32 @@ static void company_at_a_larger_depth_takes_no_logits_away(void **state)
     outcome_free(&expected);
     descent_sequence_destroy(s);
     descent_sequence_destroy(deep);
+    move_out(&p);
+}
+
+/* An equal page that is less deep receives what the sequence has, and the sequence keeps it. */
+static void what_is_deeper_goes_into_the_equal_page(void **state)
+{
+    (void)state;
+    place_to_be p = settle_in(7, false, DESCENT_PAGE_F32);
+    descent_depth shallow = {{2, 0}};
+    descent_sequence *s = drive_sequence(p.cache, (descent_depth){{5, 0}}, true, p.tokens, 40);
+    descent_sequence *other = drive_sequence(p.cache, shallow, true, p.tokens, 40);
+    size_t added;
+    expect_ok(descent_batch_add(p.batch, s, 10, &added, &p.status), &p.status);
+    for (int n = 0; n < 5; n++) expect_ok(descent_batch_step(p.batch, NULL, &p.status), &p.status);
+    expect_ok(descent_sequence_set_depth(s, shallow, &p.status), &p.status);
+    drive_finish(p.batch, other);
+    drive_finish(p.batch, s);
+    float *x = test_alloc(p.shape.width, sizeof *x);
+    for (size_t i = 0; i < 80; i++) {
+        uint32_t steps;
+        expect_ok(descent_sequence_state(i < 40 ? s : other, i % 40, x, &steps, &p.status), &p.status);
+        assert_int_equal(steps, i % 40 < 10 ? 5 : 2);
+    }
+    free(x);
+    descent_sequence_destroy(s);
+    descent_sequence_destroy(other);
     move_out(&p);
 }
 
@@ -751,6 +777,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_batch_finishes_its_own_sequences_only),
                                        cmocka_unit_test(a_last_energy_survives_that_pages_are_merged),
                                        cmocka_unit_test(company_at_a_larger_depth_takes_no_logits_away),
+                                       cmocka_unit_test(what_is_deeper_goes_into_the_equal_page),
                                        cmocka_unit_test(a_step_that_fails_is_repeated_with_its_intervention_once),
                                        cmocka_unit_test(a_last_energy_leaves_interventions_alone),
                                        cmocka_unit_test(started_tokens_of_a_layered_model_are_saved_with_their_keys),

@@ -14,6 +14,7 @@
 #include <string.h>
 
 enum { MOST_ROWS = 65536, DEFAULT_ROWS = 512, MOST_THREADS = 1024 };
+enum { MOST_NUMBERS = 1 << 27 }; /* of a workspace, and of what rows keep: half a gigabyte each */
 
 struct descent_batch {
     descent_cache *cache;
@@ -42,7 +43,10 @@ static bool make_workspace(descent_batch *b)
     workspace *w = &b->work;
     w->wide_stride = whole_vectors(model->info.width);
     w->hidden_stride = whole_vectors(model->hidden);
-    size_t wide = TILE_ROWS * w->wide_stride, hidden = TILE_ROWS * w->hidden_stride;
+    size_t row_numbers = WIDE_BUFFERS * w->wide_stride + HIDDEN_BUFFERS * w->hidden_stride;
+    w->rows = MOST_NUMBERS / row_numbers < TILE_ROWS ? MOST_NUMBERS / row_numbers : TILE_ROWS;
+    if (w->rows == 0) w->rows = 1;
+    size_t wide = w->rows * w->wide_stride, hidden = w->rows * w->hidden_stride;
     size_t terms = TILE_ROWS * DESCENT_MAX_TERMS;
     b->arrays = descent_alloc(WIDE_BUFFERS * wide + HIDDEN_BUFFERS * hidden + 2 * terms, sizeof(float));
     if (!b->arrays) return false;
@@ -97,6 +101,13 @@ descent_code descent_batch_create(descent_cache *cache, const descent_batch_opti
     b->cache = cache;
     b->max_rows = options->max_rows ? options->max_rows : DEFAULT_ROWS;
     b->threads = options->threads ? options->threads : (unsigned)omp_get_num_procs();
+    size_t frozen = whole_vectors(cache->model->frozen);
+    if (frozen > 0 && b->max_rows > MOST_NUMBERS / frozen) {
+        size_t rows = b->max_rows;
+        descent_batch_destroy(b);
+        return descent_fail(status, DESCENT_LIMIT, "%zu rows of this model keep %zu numbers each; a batch holds at most %d in all", rows,
+                            frozen, MOST_NUMBERS);
+    }
     if (!make_rows(b) || !make_workspace(b)) {
         descent_batch_destroy(b);
         return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a batch of %zu rows", b->max_rows);
@@ -342,7 +353,8 @@ descent_code descent_batch_step(descent_batch *b, descent_step_report *report, d
         if (b->order[i]->position >= longest) longest = b->order[i]->position + 1;
     if (!reserve_scores(b, longest))
         return descent_fail(status, DESCENT_NO_MEMORY, "no memory to attend to %zu tokens on %u threads", longest, b->threads);
-    for (size_t i = 0; i < n; i += TILE_ROWS) run_tile(b, b->order + i, n - i < TILE_ROWS ? n - i : TILE_ROWS);
+    size_t most = b->work.rows;
+    for (size_t i = 0; i < n; i += most) run_tile(b, b->order + i, n - i < most ? n - i : most);
     done.rows = n;
     settle(b, n, &done);
     if (report) *report = done;
@@ -404,8 +416,8 @@ descent_code descent_batch_logits(descent_batch *b, const descent_reading *readi
         if (code != DESCENT_OK) return code;
     }
     float *normed = b->work.wide[0];
-    for (size_t first = 0; first < count; first += TILE_ROWS) {
-        size_t n = count - first < TILE_ROWS ? count - first : TILE_ROWS;
+    for (size_t first = 0; first < count; first += b->work.rows) {
+        size_t n = count - first < b->work.rows ? count - first : b->work.rows;
         tile t = {.model = model, .cache = b->cache, .kernels = kernels_get(), .threads = b->threads, .work = &b->work, .n = n};
         for (size_t i = 0; i < n; i++) {
             const descent_reading *r = &readings[first + i];

@@ -27,8 +27,9 @@ enum { WIDE_BUFFERS = 12, HIDDEN_BUFFERS = 5, SCORE_BUFFERS = 3 };
 
 /* Arrays of a tile; which is which is the family's affair. */
 typedef struct workspace {
-    float *wide[WIDE_BUFFERS];     /* [TILE_ROWS][wide_stride] */
-    float *hidden[HIDDEN_BUFFERS]; /* [TILE_ROWS][hidden_stride] */
+    size_t rows;                   /* of a tile: TILE_ROWS, fewer where a model is so wide that they would take too much */
+    float *wide[WIDE_BUFFERS];     /* [rows][wide_stride] */
+    float *hidden[HIDDEN_BUFFERS]; /* [rows][hidden_stride] */
     size_t wide_stride, hidden_stride;
     float *scores;                 /* [threads][SCORE_BUFFERS][RUN_ROWS][score_stride] */
     size_t score_stride, score_room;

@@ -46,7 +46,7 @@ typedef enum descent_code {
     DESCENT_UNSUPPORTED,  /* valid, but this version or this family cannot do it; the message says what can */
     DESCENT_LIMIT,        /* more memory than the limit allows; the message holds both numbers */
     DESCENT_NO_MEMORY,    /* the system has no more memory */
-    DESCENT_DIVERGED      /* a state or logit is not finite; the message names token and step */
+    DESCENT_DIVERGED      /* a state or logit is not finite; the message names a token and its step */
 } descent_code;
 
 #define DESCENT_MESSAGE_SIZE 512
@@ -230,7 +230,9 @@ DESCENT_API void descent_sequence_destroy(descent_sequence *sequence);
 DESCENT_API descent_code descent_sequence_append(descent_sequence *sequence, const uint32_t *tokens, size_t count,
                                                  descent_status *status);
 
-/* Keeps the first `count` tokens (at most the length). Their states stay. */
+/* Keeps the first `count` tokens (at most the length). Their states stay, interventions too: they apply again to tokens that
+ * come to their sites. DESCENT_LIMIT or DESCENT_NO_MEMORY where a page shared with others is cut in two and there is no
+ * room for a copy of it. */
 DESCENT_API descent_code descent_sequence_truncate(descent_sequence *sequence, size_t count, descent_status *status);
 
 /* Changes T for the tokens not yet at that depth and those to come. Where the model deepens (descent_model_info.deepens),
@@ -287,14 +289,16 @@ typedef struct descent_observation {
     bool final;       /* the reading at x(T): no update followed */
     float energy[DESCENT_MAX_TERMS]; /* E_i at x(step), by term, keys of this step */
     float own_change;     /* dE_own of this step: E(g(step+1); keys of this step) - E(g(step); the same keys) */
-    float history_change; /* dE_history of the step before: E(g(step); keys of this step) - E(g(step); keys of step-1) */
+    float history_change; /* dE_history of the step before: E(g(step); keys of this step) - E(g(step); keys of step-1); NaN
+                             where that step was not run just before (the first, or rows that were taken out and came back) */
     float update_norm;     /* |x(step+1) - x(step)| */
     float relative_change; /* r_t = |g(step+1) - g(step)| / |g(step)| */
     const float *x; /* [C] x(step); valid during the call */
     const float *g; /* [C] norm(x(step)); valid during the call */
 } descent_observation;
 
-/* Called on the thread that steps the batch, once for each observed row of a step, in no promised order between rows. */
+/* Called on the thread that steps the batch, once for each observed row of a step, in no promised order between rows. It must
+ * not call into the cache it is called from. */
 typedef void (*descent_observer)(void *user, const descent_observation *observation);
 
 /* Observes every row of the sequence from now on (flags 0: nobody). Rows computed before are not seen: observe before the
@@ -332,7 +336,7 @@ DESCENT_API void descent_batch_destroy(descent_batch *batch);
 
 /* Enrols the sequence's next unfinished tokens, at most `most` of them and as many as there is room for, and takes the
  * memory their whole descent needs. *added may be 0: nothing unfinished, no room, or the next token lies in a page that
- * another sequence is deepening. DESCENT_LIMIT when the cache has no room left even after idle prefixes went. A sequence
+ * another sequence is deepening; it is 0 on failure. DESCENT_LIMIT when the cache has no room left even after idle prefixes went. A sequence
  * is in one batch at a time. */
 DESCENT_API descent_code descent_batch_add(descent_batch *batch, descent_sequence *sequence, size_t most, size_t *added,
                                            descent_status *status);
@@ -365,8 +369,9 @@ typedef struct descent_reading {
 } descent_reading;
 
 /* Next-token logits [count][V] read from the states of finished tokens. A token must stand exactly at its sequence's
- * depth (BAD_ARGUMENT when it was computed deeper: truncate and append it again). DESCENT_DIVERGED when a logit is not
- * finite; the message names the token. */
+ * depth: BAD_ARGUMENT when it was computed deeper, by this sequence or by another that shares the page (truncate and append it
+ * again; who reads the logits of a whole prompt sets no_sharing). DESCENT_DIVERGED when a logit is not finite, named by its
+ * token; `logits` then holds what was computed. */
 DESCENT_API descent_code descent_batch_logits(descent_batch *batch, const descent_reading *readings, size_t count,
                                               float *logits, descent_status *status);
 

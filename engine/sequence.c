@@ -198,6 +198,13 @@ descent_code descent_sequence_append(descent_sequence *s, const uint32_t *tokens
     return descent_ok(status);
 }
 
+static bool any_started(const descent_sequence *s)
+{
+    for (size_t i = 0; s->has_starts && i < s->length; i++)
+        if (sequence_page(s, i)->started[i % PAGE_TOKENS]) return true;
+    return false;
+}
+
 descent_code descent_sequence_truncate(descent_sequence *s, size_t count, descent_status *status)
 {
     if (count > s->length)
@@ -223,6 +230,7 @@ descent_code descent_sequence_truncate(descent_sequence *s, size_t count, descen
     drop_pages(s, kept);
     sequence_drop_starts(s, count);
     s->length = count;
+    s->has_starts = any_started(s);
     if (s->finished > count) s->finished = count;
     if (s->reused > count) s->reused = count;
     s->ended = DESCENT_OK;

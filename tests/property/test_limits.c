@@ -1,0 +1,67 @@
+/* test_limits.c: what a batch takes is bounded whatever a file's widths, and a model so wide that its tiles have fewer rows
+ * computes the same bits. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+
+#include "compare.h"
+#include "drive.h"
+#include "random_model.h"
+
+static test_model wide_model(rng *r, bool cem, size_t context, size_t hidden)
+{
+    test_model shape = random_shape(r, cem, context);
+    shape.hidden = hidden;
+    random_weights(&shape, r);
+    return shape;
+}
+
+static void rows_that_keep_too_much_are_refused(void **state)
+{
+    (void)state;
+    rng r = rng_seeded(test_seed(97, 0));
+    test_model shape = wide_model(&r, true, 6, 2064);
+    descent_model *model = drive_open_test_model(&shape);
+    descent_cache *cache = drive_cache(model, DESCENT_PAGE_F32, 0);
+    descent_batch *batch = NULL;
+    descent_status status;
+    descent_code code = descent_batch_create(cache, &(descent_batch_options){.max_rows = 65536}, &batch, &status);
+    expect_code(code, DESCENT_LIMIT, &status, "65536 rows");
+    assert_null(batch);
+    expect_ok(descent_batch_create(cache, &(descent_batch_options){.max_rows = 1024}, &batch, &status), &status);
+    descent_batch_destroy(batch);
+    descent_cache_destroy(cache);
+    descent_model_close(model);
+    test_model_free(&shape);
+}
+
+/* 2^27 numbers hold fewer than 128 rows of five arrays of 300,000. */
+static void narrow_tiles_compute_the_same_bits(void **state)
+{
+    (void)state;
+    enum { TOKENS = 110 };
+    rng r = rng_seeded(test_seed(97, 1));
+    test_model shape = wide_model(&r, false, TOKENS, 300000);
+    descent_model *model = drive_open_test_model(&shape);
+    uint32_t *tokens = random_tokens(&r, &shape, TOKENS);
+    drive_options whole = {.depth = {{1, 0}}, .max_rows = TOKENS}, few = {.depth = {{1, 0}}, .max_rows = 7};
+    outcome one = drive(model, tokens, TOKENS, &whole), other = drive(model, tokens, TOKENS, &few);
+    compare_outcomes(&one, &other);
+    outcome_free(&one);
+    outcome_free(&other);
+    free(tokens);
+    descent_model_close(model);
+    test_model_free(&shape);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_that_keep_too_much_are_refused),
+                                       cmocka_unit_test(narrow_tiles_compute_the_same_bits)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -30,7 +30,8 @@ static size_t compare_energies(const golden *model, const record *seen, const ch
         assert_int_equal(expected->count, layers * steps * seen->count);
         for (size_t n = 0; n < expected->count; n++, compared++) {
             size_t layer = n / seen->count / steps, t = n / seen->count % steps, i = n % seen->count;
-            const record_step *step = record_at(seen, (descent_site){(uint32_t)layer, cem ? (uint32_t)part : 0, (uint32_t)t, i});
+            const record_step *step =
+                record_at(seen, (descent_site){(uint32_t)layer, cem ? (uint32_t)part : 0, (uint32_t)t, i});
             assert_true(step->seen[i]);
             compare_energy((double)step->energy[cem ? 0 : part][i], expected->values[n], parts[cem][part], t, i);
         }
@@ -63,8 +64,13 @@ static void engine_equals_golden_numbers(void **state)
     for (; golden_depth(&model, depths, &depth, &suffix); depths++) {
         outcome outcomes[3];
         for (size_t way = 0; way < 3; way++) {
-            drive_options options = {.depth = depth, .observe = OBSERVE_ALL, .seed = depths, .mates = way == 2 ? 5 : 0,
-                                     .chunks = way == 0 ? DRIVE_WHOLE : way == 1 ? DRIVE_SINGLE : DRIVE_UNEVEN};
+            drive_options options = {.depth = depth,
+                                     .observe = OBSERVE_ALL,
+                                     .seed = depths,
+                                     .mates = way == 2 ? 5 : 0,
+                                     .chunks = way == 0   ? DRIVE_WHOLE
+                                               : way == 1 ? DRIVE_SINGLE
+                                                          : DRIVE_UNEVEN};
             compare_about("%s at %s, %s", name, suffix, ways[way]);
             outcomes[way] = drive(engine, model.tokens, model.count, &options);
             compare_golden(&model, &outcomes[way], suffix);

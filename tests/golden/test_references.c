@@ -41,8 +41,8 @@ static void expect_energies(const golden *model, const reference_run *run, const
             size_t program = cem ? n / run->count / steps * 2 + part : 0, t = n / run->count % steps, i = n % run->count;
             double got = run->at[program][t].energy[cem ? 0 : part][i];
             if (!(fabs(got - expected->values[n]) <= 4e-7 * fmax(1.0, fabs(expected->values[n]))))
-                compare_fail("energy.%s.%s at program %zu, step %zu, position %zu is %.12g, expected %.12g",
-                             parts[cem][part], suffix, program, t, i, got, expected->values[n]);
+                compare_fail("energy.%s.%s at program %zu, step %zu, position %zu is %.12g, expected %.12g", parts[cem][part],
+                             suffix, program, t, i, got, expected->values[n]);
         }
     }
 }
@@ -60,8 +60,8 @@ static void references_equal_golden_numbers(void **state)
         for (; golden_depth(&model, depths, &depth, &suffix); depths++) {
             reference_request request = {.tokens = model.tokens, .count = model.count, .depth = depth, .round_page = exact};
             reference_run run = reference_compute(&weights, &request);
-            expect_rounded(run.logits, safetensors_find(model.expected, "logits.%s", suffix), run.count * run.vocab,
-                           "logits", suffix);
+            expect_rounded(run.logits, safetensors_find(model.expected, "logits.%s", suffix), run.count * run.vocab, "logits",
+                           suffix);
             const safetensors_array *states = safetensors_find(model.expected, "state.%s", suffix);
             if (states) expect_rounded(run.states, states, run.count * run.width, "state", suffix);
             expect_energies(&model, &run, suffix);

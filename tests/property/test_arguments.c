@@ -106,8 +106,10 @@ static void description(void **state)
 
 static void depths(void **state)
 {
-    static const char *const wrong[] = {"", "0", "-1", "65536", "1000000000", "99999999999999999999", "3x", "x3", "1x2x3",
-                                        "3x0", "0x3", "3 x2", " 3", "3 ", "+3", "0x10x2", "three", "3.0", "3,2", "1e3"};
+    static const char *const wrong[] = {"",    "0",  "-1",    "65536",  "1000000000", "99999999999999999999",
+                                        "3x",  "x3", "1x2x3", "3x0",    "0x3",        "3 x2",
+                                        " 3",  "3 ", "+3",    "0x10x2", "three",      "3.0",
+                                        "3,2", "1e3"};
     (void)state;
     for (unsigned cem = 0; cem < 2; cem++) {
         setting s = set_up(cem);
@@ -136,11 +138,13 @@ static void depths(void **state)
         for (size_t n = 0; n < 2; n++) {
             descent_sequence *sequence = NULL;
             descent_sequence_options options = {.depth = bad[n]};
-            expect_code(descent_sequence_create(s.cache, &options, &sequence, &s.status), DESCENT_BAD_ARGUMENT, &s.status, NULL);
+            expect_code(descent_sequence_create(s.cache, &options, &sequence, &s.status), DESCENT_BAD_ARGUMENT, &s.status,
+                        NULL);
             expect_code(descent_sequence_set_depth(s.sequence, bad[n], &s.status), DESCENT_BAD_ARGUMENT, &s.status, NULL);
             assert_null(sequence);
         }
-        expect_code(descent_sequence_set_depth(s.sequence, (descent_depth){{0, 0}}, &s.status), DESCENT_BAD_ARGUMENT, &s.status, "0");
+        expect_code(descent_sequence_set_depth(s.sequence, (descent_depth){{0, 0}}, &s.status), DESCENT_BAD_ARGUMENT, &s.status,
+                    "0");
         after = descent_sequence_depth(s.sequence);
         assert_memory_equal(&before, &after, sizeof before);
         descent_sequence *trained = drive_sequence(s.cache, (descent_depth){{0, 0}}, true, NULL, 0);
@@ -169,7 +173,8 @@ static void tokens_and_positions(void **state)
 
         uint32_t steps = 77;
         expect_code(descent_sequence_state(s.sequence, 10, s.x, &steps, &s.status), DESCENT_BAD_ARGUMENT, &s.status, "10");
-        expect_code(descent_sequence_state(s.sequence, SIZE_MAX, s.x, &steps, &s.status), DESCENT_BAD_ARGUMENT, &s.status, NULL);
+        expect_code(descent_sequence_state(s.sequence, SIZE_MAX, s.x, &steps, &s.status), DESCENT_BAD_ARGUMENT, &s.status,
+                    NULL);
         assert_int_equal(steps, 77);
 
         float *logits = test_alloc(2 * s.e.model.vocab, sizeof *logits);
@@ -196,9 +201,14 @@ static void sites(void **state)
     for (unsigned cem = 0; cem < 2; cem++) {
         setting s = set_up(cem);
         uint32_t T = s.e.depth.steps[0];
-        const descent_site wrong[] = {{(uint32_t)s.e.model.layers, 0, 0, 2}, {UINT32_MAX, 0, 0, 2}, {0, cem ? 2 : 1, 0, 2},
-                                      {0, UINT32_MAX, 0, 2},                 {0, 0, T, 2},          {0, 0, UINT32_MAX, 2},
-                                      {0, 0, 0, CONTEXT},                    {0, 0, 0, SIZE_MAX}};
+        const descent_site wrong[] = {{(uint32_t)s.e.model.layers, 0, 0, 2},
+                                      {UINT32_MAX, 0, 0, 2},
+                                      {0, cem ? 2 : 1, 0, 2},
+                                      {0, UINT32_MAX, 0, 2},
+                                      {0, 0, T, 2},
+                                      {0, 0, UINT32_MAX, 2},
+                                      {0, 0, 0, CONTEXT},
+                                      {0, 0, 0, SIZE_MAX}};
         for (size_t n = 0; n < sizeof wrong / sizeof *wrong; n++) {
             compare_about("%s, wrong site %zu", cem ? "cem" : "nrgpt", n);
             expect_code(descent_sequence_intervene(s.sequence, wrong[n], DESCENT_ADD_X, s.x, &s.status), DESCENT_BAD_ARGUMENT,
@@ -208,13 +218,13 @@ static void sites(void **state)
         const descent_site first = {0, 0, 0, 2}, beyond = {0, 0, 0, 10};
         compare_about("%s", cem ? "cem" : "nrgpt");
         expect_code(descent_sequence_start(s.sequence, beyond, s.x, &s.status), DESCENT_BAD_ARGUMENT, &s.status, "10");
-        expect_code(descent_sequence_intervene(s.sequence, first, (descent_intervention)4, s.x, &s.status), DESCENT_BAD_ARGUMENT,
-                    &s.status, "4");
+        expect_code(descent_sequence_intervene(s.sequence, first, (descent_intervention)4, s.x, &s.status),
+                    DESCENT_BAD_ARGUMENT, &s.status, "4");
         const float sick[] = {NAN, INFINITY, -INFINITY};
         for (size_t n = 0; n < 3; n++) {
             s.x[s.e.model.width - 1] = sick[n];
-            expect_code(descent_sequence_intervene(s.sequence, first, DESCENT_SET_G, s.x, &s.status), DESCENT_BAD_ARGUMENT, &s.status,
-                        "finite");
+            expect_code(descent_sequence_intervene(s.sequence, first, DESCENT_SET_G, s.x, &s.status), DESCENT_BAD_ARGUMENT,
+                        &s.status, "finite");
             expect_code(descent_sequence_start(s.sequence, first, s.x, &s.status), DESCENT_BAD_ARGUMENT, &s.status, "finite");
         }
         s.x[s.e.model.width - 1] = 0;
@@ -228,7 +238,8 @@ static void sites(void **state)
         drive_finish(s.batch, s.sequence);
         assert_int_equal(seen, 0);
         /* What has run cannot be reached any more. */
-        expect_code(descent_sequence_intervene(s.sequence, first, DESCENT_ADD_X, s.x, &s.status), DESCENT_BAD_ARGUMENT, &s.status, "2");
+        expect_code(descent_sequence_intervene(s.sequence, first, DESCENT_ADD_X, s.x, &s.status), DESCENT_BAD_ARGUMENT,
+                    &s.status, "2");
         expect_code(descent_sequence_start(s.sequence, first, s.x, &s.status), DESCENT_BAD_ARGUMENT, &s.status, "2");
         tear_down(&s);
     }

@@ -36,7 +36,10 @@ static void a_later_token_changes_nothing_before_it(void **state)
     for (size_t round = 0; round < test_rounds(60); round++) {
         example_wish wish = {.cem = round % 2, .context = 70};
         example e = example_draw(test_seed(40, round), &wish);
-        drive_options options = {.depth = e.depth, .observe = OBSERVE_ALL, .chunks = (drive_chunks)(round / 2 % 3), .seed = round,
+        drive_options options = {.depth = e.depth,
+                                 .observe = OBSERVE_ALL,
+                                 .chunks = (drive_chunks)(round / 2 % 3),
+                                 .seed = round,
                                  .page_type = (descent_page_type)(round / 6 % 2)};
         outcome before = drive(e.engine, e.tokens, e.count, &options);
         size_t position = rng_below(&e.r, e.count);
@@ -44,7 +47,8 @@ static void a_later_token_changes_nothing_before_it(void **state)
         options.seed = round / 2;
         outcome after = drive(e.engine, e.tokens, e.count, &options);
         same_before(&after, &before, position);
-        if (!memcmp(after.states + position * after.width, before.states + position * before.width, before.width * sizeof(float)))
+        if (!memcmp(after.states + position * after.width, before.states + position * before.width,
+                    before.width * sizeof(float)))
             compare_fail("position %zu did not notice its own token", position);
 
         /* Nor does it matter how many tokens follow. */

@@ -56,8 +56,10 @@ static void deepening_gives_the_bits_of_a_run_from_scratch(void **state)
                              (unsigned long long)descent_sequence_steps_run(sequence), e.count, ladder[n]);
             for (size_t t = 0; t < ladder[n]; t++) /* what every step saw, apart from where the ladder paused */
                 for (size_t i = 0; i < e.count; i++) {
-                    compare_bits(seen->at[0][t].x + i * seen->width, expected.seen->at[0][t].x + i * seen->width, seen->width, "x");
-                    compare_bits(seen->at[0][t].g + i * seen->width, expected.seen->at[0][t].g + i * seen->width, seen->width, "g");
+                    compare_bits(seen->at[0][t].x + i * seen->width, expected.seen->at[0][t].x + i * seen->width, seen->width,
+                                 "x");
+                    compare_bits(seen->at[0][t].g + i * seen->width, expected.seen->at[0][t].g + i * seen->width, seen->width,
+                                 "g");
                     compare_bits(&seen->at[0][t].energy[0][i], &expected.seen->at[0][t].energy[0][i], 1, "energy");
                 }
             outcome_free(&expected);

@@ -203,8 +203,10 @@ static void history_that_no_half_can_hold(void **state)
             descent_cache *cache = drive_cache(e.engine, (descent_page_type)type, 0);
             descent_batch *batch = drive_batch(cache, 0, 1);
             descent_sequence *sequence = drive_sequence(cache, e.depth, true, e.tokens, 5);
-            if (type == DESCENT_PAGE_F16) expect_divergence(batch, sequence, 0, "step 0");
-            else drive_finish(batch, sequence);
+            if (type == DESCENT_PAGE_F16)
+                expect_divergence(batch, sequence, 0, "step 0");
+            else
+                drive_finish(batch, sequence);
             descent_sequence_destroy(sequence);
             descent_batch_destroy(batch);
             descent_cache_destroy(cache);
@@ -215,9 +217,8 @@ static void history_that_no_half_can_hold(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_sick_embedding_ends_its_sequence_alone),
-                                       cmocka_unit_test(a_sick_weight_ends_every_sequence),
-                                       cmocka_unit_test(a_sick_head_is_named_when_logits_are_read),
-                                       cmocka_unit_test(history_that_no_half_can_hold)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_sick_embedding_ends_its_sequence_alone), cmocka_unit_test(a_sick_weight_ends_every_sequence),
+        cmocka_unit_test(a_sick_head_is_named_when_logits_are_read), cmocka_unit_test(history_that_no_half_can_hold)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

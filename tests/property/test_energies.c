@@ -25,19 +25,23 @@ static void the_split_adds_up(void **state)
     for (size_t round = 0; round < test_rounds(60); round++) {
         example_wish wish = {.cem = round % 2, .context = 40};
         example e = example_draw(test_seed(70, round), &wish);
-        drive_options options = {.depth = e.depth, .observe = OBSERVE_ALL, .chunks = (drive_chunks)(round / 2 % 3), .seed = round};
+        drive_options options = {
+            .depth = e.depth, .observe = OBSERVE_ALL, .chunks = (drive_chunks)(round / 2 % 3), .seed = round};
         outcome got = drive(e.engine, e.tokens, e.count, &options);
         for (size_t p = 0; p < got.seen->programs; p++)
             for (size_t t = 0; t <= got.seen->steps[p]; t++)
                 for (size_t i = 0; i < e.count; i++) {
                     const record_step *now = &got.seen->at[p][t];
-                    if (now->seen[i] != 1) compare_fail("program %zu, step %zu, position %zu came %u times", p, t, i, now->seen[i]);
+                    if (now->seen[i] != 1)
+                        compare_fail("program %zu, step %zu, position %zu came %u times", p, t, i, now->seen[i]);
                     if (t == 0 && !isnan(now->history_change[i])) compare_fail("step 0 has a history_change");
-                    if (t == got.seen->steps[p] && !isnan(now->own_change[i])) compare_fail("the reading at x(T) has an own_change");
+                    if (t == got.seen->steps[p] && !isnan(now->own_change[i]))
+                        compare_fail("the reading at x(T) has an own_change");
                     if (t == 0) continue;
                     const record_step *before = &got.seen->at[p][t - 1];
                     double parts = (double)before->own_change[i] + (double)now->history_change[i];
-                    compare_energy(parts, energy_at(now, i) - energy_at(before, i), "own_change and history_change together", t, i);
+                    compare_energy(parts, energy_at(now, i) - energy_at(before, i), "own_change and history_change together", t,
+                                   i);
                     if (wish.cem && now->history_change[i] != 0.0f) /* the history is frozen */
                         compare_fail("history_change is %g where the history stands still", (double)now->history_change[i]);
                 }

@@ -44,12 +44,21 @@ static void f16_pages_equal_the_reference(void **state)
     (void)state;
     for (size_t round = 0; round < test_rounds(40); round++) {
         size_t count = round % 4 < 2 ? 6 : 34;
-        example_wish wish = {.cem = round % 2, .count = count, .context = count, .most = count < 9 ? 3 : 1,
-                             .round_page = round_and_count, .adjust = narrow, .accept = no_doubt};
+        example_wish wish = {.cem = round % 2,
+                             .count = count,
+                             .context = count,
+                             .most = count < 9 ? 3 : 1,
+                             .round_page = round_and_count,
+                             .adjust = narrow,
+                             .accept = no_doubt};
         example e = example_draw(test_seed(20, round), &wish);
         for (size_t way = 0; way < 3; way++) {
-            drive_options options = {.depth = e.depth, .observe = OBSERVE_ALL, .page_type = DESCENT_PAGE_F16,
-                                     .chunks = (drive_chunks)way, .mates = way, .seed = round};
+            drive_options options = {.depth = e.depth,
+                                     .observe = OBSERVE_ALL,
+                                     .page_type = DESCENT_PAGE_F16,
+                                     .chunks = (drive_chunks)way,
+                                     .mates = way,
+                                     .seed = round};
             outcome got = drive(e.engine, e.tokens, e.count, &options);
             compare_outcome(&got, &e.expected);
             outcome_free(&got);

@@ -26,7 +26,8 @@ static test_model bare_model(rng *r, bool cem, size_t context)
     if (!cem) test_model_find(&model, "blk.0.rate.weight")[0] = 1.0;
     for (size_t l = 0; cem && l < model.layers; l++)
         for (size_t n = 0; n < model.eta_entries; n++)
-            test_model_find(&model, "blk.%zu.attn_eta.weight", l)[n] = test_model_find(&model, "blk.%zu.mlp_eta.weight", l)[n] = 1.0;
+            test_model_find(&model, "blk.%zu.attn_eta.weight", l)[n] = test_model_find(&model, "blk.%zu.mlp_eta.weight", l)[n] =
+                1.0;
     return model;
 }
 

@@ -134,7 +134,8 @@ static void where_pages_lie_changes_nothing(void **state)
             drive_finish(batch, first);
             descent_cache_usage usage = descent_cache_describe(cache);
             if (usage.bytes > usage.byte_limit)
-                compare_fail("%llu bytes held, %llu allowed", (unsigned long long)usage.bytes, (unsigned long long)usage.byte_limit);
+                compare_fail("%llu bytes held, %llu allowed", (unsigned long long)usage.bytes,
+                             (unsigned long long)usage.byte_limit);
             descent_sequence_destroy(first);
         }
         expect_run(cache, batch, &e, &expected, false, "after its pages were evicted");

@@ -57,8 +57,9 @@ static void restarting_from_an_exported_state_gives_the_same_bits(void **state)
         record_observe(seen, sequence, OBSERVE_ALL);
         for (site.position = from; site.position < e.count; site.position++)
             start(sequence, site, record_at(expected.seen, site)->x + site.position * expected.width);
-        compare_about("seed %llu, %s, tokens from %zu on start at layer %u, kind %u, step %u", (unsigned long long)test_seed(80, round),
-                      test_model_words(&e.model), from, site.layer, site.kind, site.step);
+        compare_about("seed %llu, %s, tokens from %zu on start at layer %u, kind %u, step %u",
+                      (unsigned long long)test_seed(80, round), test_model_words(&e.model), from, site.layer, site.kind,
+                      site.step);
         drive_finish(batch, sequence);
         outcome got = drive_read(batch, e.engine, sequence);
         compare_outcomes(&got, &expected);
@@ -68,7 +69,8 @@ static void restarting_from_an_exported_state_gives_the_same_bits(void **state)
                     const record_step *a = &seen->at[p][t], *b = &expected.seen->at[p][t];
                     size_t program = site.layer * seen->kinds + site.kind;
                     bool skipped = i >= from && (p < program || (p == program && t < site.step));
-                    if (a->seen[i] != !skipped) compare_fail("program %zu, step %zu, position %zu came %u times", p, t, i, a->seen[i]);
+                    if (a->seen[i] != !skipped)
+                        compare_fail("program %zu, step %zu, position %zu came %u times", p, t, i, a->seen[i]);
                     if (skipped) continue;
                     compare_bits(a->x + i * seen->width, b->x + i * seen->width, seen->width, "observed x");
                     compare_bits(a->g + i * seen->width, b->g + i * seen->width, seen->width, "observed g");
@@ -211,7 +213,8 @@ static bool try_change(example *e, descent_site site, descent_intervention how)
 
         options.sharing = true;
         got = drive_in(cache, batch, e->engine, e->tokens, e->count, &options);
-        compare_about("%s: untouched, after a sequence that was changed at position %zu", test_model_words(&e->model), site.position);
+        compare_about("%s: untouched, after a sequence that was changed at position %zu", test_model_words(&e->model),
+                      site.position);
         compare_bits(got.logits, untouched.logits, got.count * got.vocab, "logits");
         outcome_free(&got);
         outcome_free(&untouched);
@@ -234,8 +237,8 @@ static void a_change_does_what_the_reference_says(void **state)
         descent_site site = random_site(&e);
         descent_intervention how = (descent_intervention)(round / 2 % 4);
         compare_about("seed %llu, %s, %zu tokens at depth %u,%u, %s at layer %u, kind %u, step %u, position %zu",
-                      (unsigned long long)test_seed(84, round), test_model_words(&e.model), e.count, e.depth.steps[0], e.depth.steps[1],
-                      hows[how], site.layer, site.kind, site.step, site.position);
+                      (unsigned long long)test_seed(84, round), test_model_words(&e.model), e.count, e.depth.steps[0],
+                      e.depth.steps[1], hows[how], site.layer, site.kind, site.step, site.position);
         compared += try_change(&e, site, how);
         example_free(&e);
     }
@@ -245,10 +248,9 @@ static void a_change_does_what_the_reference_says(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(restarting_from_an_exported_state_gives_the_same_bits),
-                                       cmocka_unit_test(a_token_needs_the_history_of_its_own_steps),
-                                       cmocka_unit_test(a_layered_model_starts_at_step_0_only),
-                                       cmocka_unit_test(replacing_by_the_same_changes_nothing),
-                                       cmocka_unit_test(a_change_does_what_the_reference_says)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(restarting_from_an_exported_state_gives_the_same_bits),
+        cmocka_unit_test(a_token_needs_the_history_of_its_own_steps), cmocka_unit_test(a_layered_model_starts_at_step_0_only),
+        cmocka_unit_test(replacing_by_the_same_changes_nothing), cmocka_unit_test(a_change_does_what_the_reference_says)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -93,7 +93,8 @@ static void groups_and_hermits_do_not_share(void **state)
     (void)state;
     for (unsigned cem = 0; cem < 2; cem++) {
         setting s = set_up(131, cem, 0);
-        const descent_sequence_options one = {.share_group = 1}, two = {.share_group = 2}, hermit = {.share_group = 1, .no_sharing = true};
+        const descent_sequence_options one = {.share_group = 1}, two = {.share_group = 2},
+                                       hermit = {.share_group = 1, .no_sharing = true};
         assert_int_equal(found(&s, hermit, TOKENS), 0);
         assert_int_equal(descent_cache_describe(s.cache).bytes, 0); /* and leaves nothing */
         assert_int_equal(found(&s, one, TOKENS), 0);
@@ -212,10 +213,9 @@ static void held_pages_stay_and_idle_ones_go(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(pages_are_found_up_to_the_last_token),
-                                       cmocka_unit_test(groups_and_hermits_do_not_share),
-                                       cmocka_unit_test(the_same_tokens_behind_others_are_not_the_same),
-                                       cmocka_unit_test(who_goes_another_way_takes_nothing_along),
-                                       cmocka_unit_test(held_pages_stay_and_idle_ones_go)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pages_are_found_up_to_the_last_token), cmocka_unit_test(groups_and_hermits_do_not_share),
+        cmocka_unit_test(the_same_tokens_behind_others_are_not_the_same),
+        cmocka_unit_test(who_goes_another_way_takes_nothing_along), cmocka_unit_test(held_pages_stay_and_idle_ones_go)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -199,7 +199,7 @@ static void hostile_files_do_no_harm(void **state)
         unsigned char *data = saved(&e, &bytes), *bad = test_alloc(bytes, 1);
         descent_cache *cache = drive_cache(e.engine, DESCENT_PAGE_F32, 1u << 22);
         descent_batch *batch = drive_batch(cache, 0, 1);
-        for (size_t n = 0; n < test_rounds(1500); n++) {
+        for (size_t n = 0; n < test_rounds(600); n++) {
             memcpy(bad, data, bytes);
             /* Mostly where numbers that say how many and how far stand: the header, and the beginnings of pages. */
             size_t where = n % 3 ? rng_below(&e.r, 700) : rng_below(&e.r, bytes - 8);
@@ -248,8 +248,8 @@ static void files_of_something_else_are_refused(void **state)
     expect_code(descent_sequence_restore(others, path, &restored, &status), DESCENT_BAD_FILE, &status, "model");
     expect_code(descent_sequence_restore(halves, path, &restored, &status), DESCENT_BAD_FILE, &status, "page type");
     expect_code(descent_sequence_restore(cache, scratch_path("nowhere"), &restored, &status), DESCENT_IO, &status, "nowhere");
-    write_file(scratch_path("text"), (const unsigned char *)"To be, or not to be, that is the question: whether it is nobler in the mind",
-               75);
+    write_file(scratch_path("text"),
+               (const unsigned char *)"To be, or not to be, that is the question: whether it is nobler in the mind", 75);
     expect_code(descent_sequence_restore(cache, scratch_path("text"), &restored, &status), DESCENT_BAD_FILE, &status, "text");
     assert_null(restored);
 

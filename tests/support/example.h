@@ -15,7 +15,7 @@ typedef struct example_wish {
     size_t most;  /* largest T of a kind; 0: 5 */
     double (*round_page)(double);
     void (*adjust)(test_model *model); /* of the shape, before the weights are drawn; NULL: as it comes */
-    bool (*accept)(void);               /* asked once the reference has run; NULL: yes */
+    bool (*accept)(void);              /* asked once the reference has run; NULL: yes */
 } example_wish;
 
 typedef struct example {

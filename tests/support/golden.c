@@ -8,18 +8,10 @@
 #include <string.h>
 #include <unistd.h>
 
-const char *const golden_names[] = {"nrgpt-ff1",
-                                    "nrgpt-ff1-rms-diag-alpha",
-                                    "nrgpt-ff2",
-                                    "nrgpt-ff2w",
-                                    "nrgpt-ff2w-scalar",
-                                    "nrgpt-ff2w-strict",
-                                    "nrgpt-listops-bare",
-                                    "cem-none-noprecond",
-                                    "cem-perhead-diag-gelu",
-                                    "cem-shared-eta3",
-                                    "cem-shared-r8-silu",
-                                    NULL};
+const char *const golden_names[] = {"nrgpt-ff1",          "nrgpt-ff1-rms-diag-alpha", "nrgpt-ff2",
+                                    "nrgpt-ff2w",         "nrgpt-ff2w-scalar",        "nrgpt-ff2w-strict",
+                                    "nrgpt-listops-bare", "cem-none-noprecond",       "cem-perhead-diag-gelu",
+                                    "cem-shared-eta3",    "cem-shared-r8-silu",       NULL};
 
 golden golden_open(const char *name)
 {

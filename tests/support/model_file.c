@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static const uint32_t writer_types[] = {[TEST_F32] = GGUF_WRITER_F32, [TEST_F16] = GGUF_WRITER_F16,
-                                        [TEST_BF16] = GGUF_WRITER_BF16, [TEST_Q8_0] = GGUF_WRITER_Q8_0};
+static const uint32_t writer_types[] = {
+    [TEST_F32] = GGUF_WRITER_F32, [TEST_F16] = GGUF_WRITER_F16, [TEST_BF16] = GGUF_WRITER_BF16, [TEST_Q8_0] = GGUF_WRITER_Q8_0};
 static const uint32_t file_types[] = {[TEST_F32] = 0, [TEST_F16] = 1, [TEST_BF16] = 32, [TEST_Q8_0] = 7};
 
 static const char *key_of(const test_model *model, const char *name)
@@ -30,8 +30,7 @@ static void write_tensor(gguf_writer *writer, const test_model *model, const tes
     size_t padded = type == GGUF_WRITER_Q8_0 ? (tensor->columns + 31) / 32 * 32 : tensor->columns;
     float *values = test_alloc(tensor->rows * padded, sizeof *values);
     for (size_t r = 0; r < tensor->rows; r++)
-        for (size_t c = 0; c < tensor->columns; c++)
-            values[r * padded + c] = (float)tensor->values[r * tensor->columns + c];
+        for (size_t c = 0; c < tensor->columns; c++) values[r * padded + c] = (float)tensor->values[r * tensor->columns + c];
     uint64_t dims[2] = {padded, tensor->rows};
     gguf_writer_tensor(writer, tensor->name, type, (uint32_t)tensor->n_dims, dims, values);
     free(values);
@@ -123,8 +122,8 @@ static void read_tensors(const reading *from)
             fprintf(stderr, "%s: %s is not F32\n", from->path, tensor->name);
             exit(1);
         }
-        test_tensor *to = test_model_add(from->model, tensor->n_dims > 1 ? (size_t)tensor->dims[1] : 0,
-                                         (size_t)tensor->dims[0], tensor->n_dims > 1, "%s", tensor->name);
+        test_tensor *to = test_model_add(from->model, tensor->n_dims > 1 ? (size_t)tensor->dims[1] : 0, (size_t)tensor->dims[0],
+                                         tensor->n_dims > 1, "%s", tensor->name);
         const float *values = tensor->data;
         for (size_t j = 0; j < to->rows * to->columns; j++) to->values[j] = (double)values[j];
     }

@@ -97,8 +97,10 @@ static void nrgpt_weights(test_model *m, rng *r)
         fill(r, test_model_add(m, 0, C, false, "blk.0.ffn_2.bias"), 0.0, 0.2);
     }
     fill(r, test_model_add(m, 0, 1, false, "blk.0.ffn_scale.weight"), 0.6, 0.1);
-    if (!strcmp(m->rate, "matrix")) fill(r, test_model_add(m, C, C, true, "blk.0.rate.weight"), 0.0, 0.3 * root);
-    else fill(r, test_model_add(m, 0, strcmp(m->rate, "diag") ? 1 : C, false, "blk.0.rate.weight"), 0.25, 0.05);
+    if (!strcmp(m->rate, "matrix"))
+        fill(r, test_model_add(m, C, C, true, "blk.0.rate.weight"), 0.0, 0.3 * root);
+    else
+        fill(r, test_model_add(m, 0, strcmp(m->rate, "diag") ? 1 : C, false, "blk.0.rate.weight"), 0.25, 0.05);
     fill(r, test_model_add(m, 0, C, false, "output_norm.weight"), 1.0, 0.1);
     fill(r, test_model_add(m, 0, C, false, "output_norm.bias"), 0.0, 0.1);
     fill(r, test_model_add(m, m->vocab, C, true, "output.weight"), 0.0, root);
@@ -128,8 +130,8 @@ static void cem_weights(test_model *m, rng *r)
         fill(r, test_model_add(m, C, C, true, "blk.%zu.attn_q.weight", l), 0.0, root);
         fill(r, test_model_add(m, C, C, true, "blk.%zu.attn_k.weight", l), 0.0, root);
         if (strcmp(m->diagonal, "none"))
-            fill(r, test_model_add(m, strcmp(m->diagonal, "shared") ? m->heads : 0, C, false, "blk.%zu.attn_diag.weight", l), 0.0,
-                 0.2);
+            fill(r, test_model_add(m, strcmp(m->diagonal, "shared") ? m->heads : 0, C, false, "blk.%zu.attn_diag.weight", l),
+                 0.0, 0.2);
         fill(r, test_model_add(m, m->hidden, C, true, "blk.%zu.mlp_up.weight", l), 0.0, root);
         fill(r, test_model_add(m, m->hidden, C, true, "blk.%zu.mlp_gate.weight", l), 0.0, 0.5 * root);
     }
@@ -139,8 +141,10 @@ static void cem_weights(test_model *m, rng *r)
 
 void random_weights(test_model *model, rng *r)
 {
-    if (model->cem) cem_weights(model, r);
-    else nrgpt_weights(model, r);
+    if (model->cem)
+        cem_weights(model, r);
+    else
+        nrgpt_weights(model, r);
     test_model_round(model);
 }
 

@@ -84,8 +84,8 @@ reference_run reference_compute(const test_model *model, const reference_request
     return model->cem ? reference_cem(model, request) : reference_nrgpt(model, request);
 }
 
-double reference_frozen_energy(const test_model *model, descent_site site, const double *keys,
-                               double (*round_page)(double), const double *g)
+double reference_frozen_energy(const test_model *model, descent_site site, const double *keys, double (*round_page)(double),
+                               const double *g)
 {
     if (!round_page) round_page = round_to_f32;
     return model->cem ? reference_cem_energy(model, site, keys, round_page, g)
@@ -122,7 +122,8 @@ double reference_sensitivity(const test_model *model, const reference_request *r
             const reference_step *a = &near.at[p][t], *b = &run->at[p][t];
             worst = fmax(worst, moved(a->x, b->x, L, C, true, 2e-5));
             worst = fmax(worst, moved(a->g, b->g, L, C, true, 2e-5));
-            for (size_t e = 0; e < DESCENT_MAX_TERMS; e++) worst = fmax(worst, moved(a->energy[e], b->energy[e], 1, L, false, 1e-4));
+            for (size_t e = 0; e < DESCENT_MAX_TERMS; e++)
+                worst = fmax(worst, moved(a->energy[e], b->energy[e], 1, L, false, 1e-4));
             worst = fmax(worst, moved(a->own_change, b->own_change, 1, L, false, 1e-4));
             worst = fmax(worst, moved(a->history_change, b->history_change, 1, L, false, 1e-4));
         }

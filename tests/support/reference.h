@@ -30,20 +30,20 @@ typedef struct reference_request {
 /* One step of a program for every token. Entry [t] of T + 1 is the reading at x(t); the last one has no update after it.
  * What does not exist is NaN. */
 typedef struct reference_step {
-    double *x, *g;                    /* [L][C] */
+    double *x, *g;                     /* [L][C] */
     double *energy[DESCENT_MAX_TERMS]; /* [L] */
-    double *own_change;               /* [L] E(g(t+1); keys of t) - E(g(t); keys of t) */
-    double *history_change;           /* [L] E(g(t); keys of t) - E(g(t); keys of t-1) */
-    double *update_norm;              /* [L] */
-    double *relative_change;          /* [L] */
+    double *own_change;                /* [L] E(g(t+1); keys of t) - E(g(t); keys of t) */
+    double *history_change;            /* [L] E(g(t); keys of t) - E(g(t); keys of t-1) */
+    double *update_norm;               /* [L] */
+    double *relative_change;           /* [L] */
 } reference_step;
 
 typedef struct reference_run {
     size_t count, width, vocab, programs, kinds;
-    size_t *steps;          /* [programs] T of each */
-    reference_step **at;    /* [programs][T + 1] */
-    double *states;         /* [L][C], what the final norm reads */
-    double *logits;         /* [L][V] */
+    size_t *steps;       /* [programs] T of each */
+    reference_step **at; /* [programs][T + 1] */
+    double *states;      /* [L][C], what the final norm reads */
+    double *logits;      /* [L][V] */
 } reference_run;
 
 reference_run reference_compute(const test_model *model, const reference_request *request);
@@ -55,8 +55,8 @@ double reference_energy(const reference_step *step, size_t position);
 
 /* The energy of g (C numbers) of the token at `position` in a sub-layer, every key held: `keys` [position + 1][C] is the
  * norm of each token's x where the sub-layer takes its history from: the same step (NRGPT), the sub-layer's input (CEM). */
-double reference_frozen_energy(const test_model *model, descent_site site, const double *keys,
-                               double (*round_page)(double), const double *g);
+double reference_frozen_energy(const test_model *model, descent_site site, const double *keys, double (*round_page)(double),
+                               const double *g);
 
 /* How far the run moves, as the largest part of the tolerances for f32 (compare.h), when every number of the embedding is
  * moved by up to one part in 2^24: what rounding alone may do. A comparison means something where this is small. */

@@ -154,8 +154,8 @@ static double mlp(const test_model *model, const weights *w, const double *gates
 
 /* ---- The descents ------------------------------------------------------------------------------------------------ */
 
-static double energy_of(const test_model *model, const weights *w, const history *past, size_t kind, size_t i,
-                        const double *g, double *gradient)
+static double energy_of(const test_model *model, const weights *w, const history *past, size_t kind, size_t i, const double *g,
+                        double *gradient)
 {
     return kind ? mlp(model, w, past->gates + i * model->hidden, g, gradient) : attention(model, w, past, i, g, gradient);
 }
@@ -239,10 +239,8 @@ reference_run reference_cem(const test_model *model, const reference_request *re
     reference_run run = reference_run_create(model, request);
     history past = history_create(model, request->count);
     const double *embedding = test_model_find(model, "token_embd.weight");
-    for (size_t i = 0; i < run.count; i++)
-        memcpy(run.states + i * C, embedding + request->tokens[i] * C, C * sizeof(double));
-    for (size_t program = 0; program < run.programs; program++)
-        run_program(model, request, &run, program, &past, run.states);
+    for (size_t i = 0; i < run.count; i++) memcpy(run.states + i * C, embedding + request->tokens[i] * C, C * sizeof(double));
+    for (size_t program = 0; program < run.programs; program++) run_program(model, request, &run, program, &past, run.states);
     const double *head = test_model_find(model, model->tied ? "token_embd.weight" : "output.weight");
     double *normed = test_alloc(C, sizeof *normed);
     for (size_t i = 0; i < run.count; i++) {

@@ -136,9 +136,12 @@ static double ff2w(const test_model *model, const weights *w, const double *g, d
 static double feed_forward(const test_model *model, const weights *w, const double *g, double *gradient)
 {
     double energy;
-    if (!strcmp(model->feed_forward, "ff1")) energy = ff1(model, w, g, gradient);
-    else if (!strcmp(model->feed_forward, "ff2")) energy = ff2(model, w, g, gradient);
-    else energy = ff2w(model, w, g, gradient);
+    if (!strcmp(model->feed_forward, "ff1"))
+        energy = ff1(model, w, g, gradient);
+    else if (!strcmp(model->feed_forward, "ff2"))
+        energy = ff2(model, w, g, gradient);
+    else
+        energy = ff2w(model, w, g, gradient);
     return w->scale_ff * energy;
 }
 
@@ -190,12 +193,13 @@ static void compare(const test_model *model, const weights *w, reference_run *ru
     double *unused = test_alloc(C, sizeof *unused);
     for (size_t i = 0; i < run->count; i++) {
         const double *g = after->g + i * C;
-        double old_keys = attention(model, w, g, earlier_keys, history_length(model, i), NULL) + feed_forward(model, w, g, unused);
+        double old_keys =
+            attention(model, w, g, earlier_keys, history_length(model, i), NULL) + feed_forward(model, w, g, unused);
         before->own_change[i] = old_keys - reference_energy(before, i);
         after->history_change[i] = reference_energy(after, i) - old_keys;
         before->update_norm[i] = reference_distance(after->x + i * C, before->x + i * C, C);
-        before->relative_change[i] = reference_distance(g, before->g + i * C, C) /
-                                     sqrt(reference_dot(before->g + i * C, before->g + i * C, C));
+        before->relative_change[i] =
+            reference_distance(g, before->g + i * C, C) / sqrt(reference_dot(before->g + i * C, before->g + i * C, C));
     }
     free(unused);
 }
@@ -210,8 +214,7 @@ reference_run reference_nrgpt(const test_model *model, const reference_request *
     const double *tokens = test_model_find(model, "token_embd.weight");
     const double *positions = test_model_find(model, "position_embd.weight");
     for (size_t i = 0; i < count; i++)
-        for (size_t c = 0; c < C; c++)
-            run.at[0][0].x[i * C + c] = tokens[request->tokens[i] * C + c] + positions[i * C + c];
+        for (size_t c = 0; c < C; c++) run.at[0][0].x[i * C + c] = tokens[request->tokens[i] * C + c] + positions[i * C + c];
     for (size_t t = 0; t <= run.steps[0]; t++) {
         look(model, &w, request, &run, t, keys, gradients);
         if (t > 0) compare(model, &w, &run, t, earlier);

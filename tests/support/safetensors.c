@@ -49,7 +49,8 @@ static void read_entry(const safetensors *file, entry *to, const char *name, jso
     json_t *shape = json_object_get(about, "shape"), *offsets = json_object_get(about, "data_offsets");
     json_int_t begin = json_integer_value(json_array_get(offsets, 0)), end = json_integer_value(json_array_get(offsets, 1));
     if (!dtype || (strcmp(dtype, "F32") && strcmp(dtype, "I32"))) give_up(file, "holds something else than F32 and I32");
-    if (json_array_size(shape) > 4 || strlen(name) >= sizeof to->name) give_up(file, "holds an array of a shape not known here");
+    if (json_array_size(shape) > 4 || strlen(name) >= sizeof to->name)
+        give_up(file, "holds an array of a shape not known here");
     (void)snprintf(to->name, sizeof to->name, "%s", name);
     to->array = (safetensors_array){.n_dims = json_array_size(shape), .dims = {1, 1, 1, 1}, .count = 1};
     for (size_t d = 0; d < to->array.n_dims; d++) {

@@ -280,7 +280,8 @@ enum {
     DESCENT_OBSERVE_ENERGY = 1,      /* energy[], and the split of its change */
     DESCENT_OBSERVE_CONVERGENCE = 2, /* update_norm, relative_change */
     DESCENT_OBSERVE_STATE = 4,       /* x and g */
-    DESCENT_OBSERVE_FINAL = 8        /* one more observation of each sub-layer, at x(T) */
+    DESCENT_OBSERVE_FINAL = 8        /* one more observation of each sub-layer, at x(T); a finished token's row may stay in the
+                                        batch one step longer for it */
 };
 
 /* What a token's step was. Numbers that were not asked for, or do not exist, are NaN, pointers NULL. */
@@ -309,7 +310,8 @@ DESCENT_API descent_code descent_sequence_observe(descent_sequence *sequence, in
 typedef enum descent_intervention { DESCENT_SET_X = 0, DESCENT_ADD_X, DESCENT_SET_G, DESCENT_ADD_G } descent_intervention;
 
 /* When the row at `site` runs, its x or g (C finite numbers, copied) is replaced or added to first; g both as the query
- * and as history. Several at one site apply in the order given. From that token's page on the sequence shares with
+ * and as history. Where layers descend in sub-layers, x at step 0 is the sub-layer's input, and g at step 0 also what its key or
+ * gate is made of; later steps leave those alone. Several at one site apply in the order given. From that token's page on the sequence shares with
  * nobody. BAD_ARGUMENT when that step has been run already. */
 DESCENT_API descent_code descent_sequence_intervene(descent_sequence *sequence, descent_site site, descent_intervention how,
                                                     const float *values, descent_status *status);

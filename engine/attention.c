@@ -40,7 +40,8 @@ static matrix page_matrix(const tile *t, const run *r, size_t b, size_t offset, 
                     .stride = cache->slot_bytes};
 }
 
-void run_scores(const tile *t, const run *r, size_t offset, size_t width, const float *q, size_t q_stride, float *scores, bool add)
+void run_scores(const tile *t, const run *r, size_t offset, size_t width, const float *q, size_t q_stride, float *scores,
+                bool add)
 {
     size_t stride = t->work->score_stride;
     for (size_t b = 0; b * PAGE_TOKENS < r->longest; b++) {

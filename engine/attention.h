@@ -12,10 +12,10 @@
 enum { RUN_ROWS = 16 };
 
 typedef struct run {
-    size_t first, n;    /* rows of the tile */
+    size_t first, n; /* rows of the tile */
     const descent_sequence *sequence;
     uint32_t plane;
-    size_t longest;     /* tokens the last row sees */
+    size_t longest;        /* tokens the last row sees */
     size_t sees[RUN_ROWS]; /* tokens each row sees, ascending */
 } run;
 
@@ -26,7 +26,8 @@ size_t runs_make(const tile *t, bool strict, run *runs);
 size_t runs_work(const run *runs, size_t n);
 
 /* scores[m][j] (+)= q_m . (columns offset .. offset+width of token j's slot), j < longest. */
-void run_scores(const tile *t, const run *r, size_t offset, size_t width, const float *q, size_t q_stride, float *scores, bool add);
+void run_scores(const tile *t, const run *r, size_t offset, size_t width, const float *q, size_t q_stride, float *scores,
+                bool add);
 
 /* Softmax of each row over what it sees, the rest 0. log_sum[m] = log sum exp. */
 void run_softmax(const tile *t, const run *r, float *scores, float *log_sum);

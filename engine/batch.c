@@ -21,12 +21,12 @@ struct descent_batch {
     unsigned threads;
     row *rows; /* [n] of max_rows; a sequence's rows stand together, in order of position */
     size_t n, max_rows;
-    row **order;      /* [max_rows] the rows of a step */
+    row **order;                /* [max_rows] the rows of a step */
     descent_sequence **touched; /* [max_rows] those that lost rows in a step */
-    float *frozen;    /* [max_rows][model->frozen] */
-    float **free_frozen; /* stack of those not in use */
+    float *frozen;              /* [max_rows][model->frozen] */
+    float **free_frozen;        /* stack of those not in use */
     size_t n_free_frozen;
-    float *arrays;    /* the workspace's memory */
+    float *arrays; /* the workspace's memory */
     workspace work;
 };
 
@@ -93,7 +93,8 @@ descent_code descent_batch_create(descent_cache *cache, const descent_batch_opti
     if (!cache || !out) return descent_fail(status, DESCENT_BAD_ARGUMENT, "a batch needs a cache and a place to be put");
     if (!options) options = &defaults;
     if (options->max_rows > MOST_ROWS)
-        return descent_fail(status, DESCENT_BAD_ARGUMENT, "%u rows in a batch; expected at most %d", options->max_rows, MOST_ROWS);
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "%u rows in a batch; expected at most %d", options->max_rows,
+                            MOST_ROWS);
     if (options->threads > MOST_THREADS)
         return descent_fail(status, DESCENT_BAD_ARGUMENT, "%u threads; expected at most %d", options->threads, MOST_THREADS);
     descent_batch *b = calloc(1, sizeof *b);
@@ -105,8 +106,9 @@ descent_code descent_batch_create(descent_cache *cache, const descent_batch_opti
     if (frozen > 0 && b->max_rows > MOST_NUMBERS / frozen) {
         size_t rows = b->max_rows;
         descent_batch_destroy(b);
-        return descent_fail(status, DESCENT_LIMIT, "%zu rows of this model keep %zu numbers each; a batch holds at most %d in all", rows,
-                            frozen, MOST_NUMBERS);
+        return descent_fail(status, DESCENT_LIMIT,
+                            "%zu rows of this model keep %zu numbers each; a batch holds at most %d in all", rows, frozen,
+                            MOST_NUMBERS);
     }
     if (!make_rows(b) || !make_workspace(b)) {
         descent_batch_destroy(b);
@@ -189,9 +191,10 @@ static descent_code check_origins(const descent_sequence *s, size_t position, de
     for (size_t j = 0; j < position; j++) {
         uint32_t origin = sequence_page(s, j)->origin[j % PAGE_TOKENS];
         if (origin > own)
-            return descent_fail(status, DESCENT_BAD_ARGUMENT,
-                                "token %zu stands at row step %u, but token %zu of its history was started at %u: start it there as well",
-                                position, own, j, origin);
+            return descent_fail(
+                status, DESCENT_BAD_ARGUMENT,
+                "token %zu stands at row step %u, but token %zu of its history was started at %u: start it there as well",
+                position, own, j, origin);
     }
     return DESCENT_OK;
 }
@@ -235,13 +238,16 @@ static size_t insertion(const descent_batch *b, const descent_sequence *s)
 descent_code descent_batch_add(descent_batch *b, descent_sequence *s, size_t most, size_t *added, descent_status *status)
 {
     *added = 0;
-    if (s->cache != b->cache) return descent_fail(status, DESCENT_BAD_ARGUMENT, "the sequence and the batch are of different caches");
+    if (s->cache != b->cache)
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "the sequence and the batch are of different caches");
     if (s->batch && s->batch != b) return descent_fail(status, DESCENT_BAD_ARGUMENT, "the sequence has rows in another batch");
     descent_code code = descent_sequence_state_code(s, status);
     if (code != DESCENT_OK) return code;
     uint64_t needed = descent_cache_bytes_needed(b->cache->model, b->cache->page_type, s->length, s->depth);
     if (needed > b->cache->byte_limit)
-        return descent_fail(status, DESCENT_LIMIT, "a sequence of length %zu at this depth needs %" PRIu64 " bytes of state cache; its limit is %" PRIu64,
+        return descent_fail(status, DESCENT_LIMIT,
+                            "a sequence of length %zu at this depth needs %" PRIu64
+                            " bytes of state cache; its limit is %" PRIu64,
                             s->length, needed, b->cache->byte_limit);
     sequence_count(s);
     if (!s->batch) s->next_row = s->finished;
@@ -369,7 +375,8 @@ descent_code descent_batch_finish(descent_batch *b, descent_sequence *s, descent
         descent_code code = descent_batch_add(b, s, SIZE_MAX, &added, status);
         if (code != DESCENT_OK) return code;
         if (b->n == 0)
-            return descent_fail(status, DESCENT_BAD_ARGUMENT, "token %zu waits for a page that another batch is deepening", s->finished);
+            return descent_fail(status, DESCENT_BAD_ARGUMENT, "token %zu waits for a page that another batch is deepening",
+                                s->finished);
         if ((code = descent_batch_step(b, NULL, status)) != DESCENT_OK) return code;
         sequence_count(s);
     }
@@ -385,13 +392,16 @@ descent_code descent_batch_finish(descent_batch *b, descent_sequence *s, descent
 static descent_code check_reading(const descent_batch *b, const descent_reading *reading, descent_status *status)
 {
     const descent_sequence *s = reading->sequence;
-    if (s->cache != b->cache) return descent_fail(status, DESCENT_BAD_ARGUMENT, "the sequence and the batch are of different caches");
+    if (s->cache != b->cache)
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "the sequence and the batch are of different caches");
     if (reading->position >= s->length)
-        return descent_fail(status, DESCENT_BAD_ARGUMENT, "position %zu of a sequence of %zu tokens", reading->position, s->length);
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "position %zu of a sequence of %zu tokens", reading->position,
+                            s->length);
     if (s->ended != DESCENT_OK && reading->position >= s->ended_position) return descent_sequence_state_code(s, status);
     uint32_t progress = sequence_progress(s, reading->position);
     if (progress < s->total)
-        return descent_fail(status, DESCENT_BAD_ARGUMENT, "token %zu has done %u of its %u row steps", reading->position, progress, s->total);
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "token %zu has done %u of its %u row steps", reading->position,
+                            progress, s->total);
     if (progress > s->total)
         return descent_fail(status, DESCENT_BAD_ARGUMENT,
                             "token %zu was computed to row step %u, deeper than %u: truncate the sequence and append it again",
@@ -428,6 +438,7 @@ descent_code descent_batch_logits(descent_batch *b, const descent_reading *readi
     }
     for (size_t i = 0; i < count; i++)
         if (!logits_finite(logits + i * vocab, vocab))
-            return descent_fail(status, DESCENT_DIVERGED, "diverged at token %zu: its logits are not finite", readings[i].position);
+            return descent_fail(status, DESCENT_DIVERGED, "diverged at token %zu: its logits are not finite",
+                                readings[i].position);
     return descent_ok(status);
 }

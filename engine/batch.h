@@ -16,11 +16,11 @@ typedef struct row {
     size_t position;
     uint32_t progress;
     place where;
-    bool moved;           /* this step gave it its next state */
-    bool measuring;       /* has come to its depth and only reads its energy at x(T) */
-    float *x;             /* [C], in its page */
-    float *frozen;        /* [model->frozen], kept from step to step of a sub-layer */
-    float own_after;      /* energy E(g(step); keys of step-1) of the step before, NaN where unknown */
+    bool moved;      /* this step gave it its next state */
+    bool measuring;  /* has come to its depth and only reads its energy at x(T) */
+    float *x;        /* [C], in its page */
+    float *frozen;   /* [model->frozen], kept from step to step of a sub-layer */
+    float own_after; /* energy E(g(step); keys of step-1) of the step before, NaN where unknown */
 } row;
 
 enum { WIDE_BUFFERS = 12, HIDDEN_BUFFERS = 5, SCORE_BUFFERS = 3 };
@@ -31,7 +31,7 @@ typedef struct workspace {
     float *wide[WIDE_BUFFERS];     /* [rows][wide_stride] */
     float *hidden[HIDDEN_BUFFERS]; /* [rows][hidden_stride] */
     size_t wide_stride, hidden_stride;
-    float *scores;                 /* [threads][SCORE_BUFFERS][RUN_ROWS][score_stride] */
+    float *scores; /* [threads][SCORE_BUFFERS][RUN_ROWS][score_stride] */
     size_t score_stride, score_room;
     float (*energy[2])[DESCENT_MAX_TERMS]; /* [TILE_ROWS] before and after the step */
 } workspace;
@@ -72,9 +72,9 @@ bool tile_write_key(const tile *t, const row *r, uint32_t plane, size_t offset, 
 /* Reports what a step was to the observer of row i. `before` and `after` are its energies with the keys of this step at g
  * and at the next g (where asked for); x, g and next_g may be NULL where nobody wants them. */
 typedef struct step_record {
-    const float *x, *g;             /* before the step */
-    const float *next_x, *next_g;   /* after it; NULL when there was none */
-    const float *before, *after;    /* [terms] or NULL */
+    const float *x, *g;           /* before the step */
+    const float *next_x, *next_g; /* after it; NULL when there was none */
+    const float *before, *after;  /* [terms] or NULL */
     bool final;
 } step_record;
 void tile_report(const tile *t, size_t i, const step_record *record);

@@ -151,8 +151,9 @@ static descent_code make_room(descent_cache *cache, uint64_t bytes, descent_stat
         uint64_t before = cache->bytes;
         if (bytes > cache->byte_limit || !evict_one(cache))
             return descent_fail(status, DESCENT_LIMIT,
-                                "the state cache needs %" PRIu64 " more bytes beside the %" PRIu64 " in use; its limit is %" PRIu64, bytes,
-                                cache->bytes, cache->byte_limit);
+                                "the state cache needs %" PRIu64 " more bytes beside the %" PRIu64
+                                " in use; its limit is %" PRIu64,
+                                bytes, cache->bytes, cache->byte_limit);
         wanted -= before - cache->bytes;
     }
     return DESCENT_OK;
@@ -346,7 +347,8 @@ uint64_t descent_cache_bytes_needed(const descent_model *model, descent_page_typ
     uint64_t slot = model->slot * number_bytes(page_number(type));
     uint64_t planes = model->family->planes(model, depth), page_total, total;
     if (__builtin_mul_overflow(planes * PAGE_TOKENS, slot, &page_total) ||
-        __builtin_add_overflow(page_total, sizeof(page) + PAGE_TOKENS * (uint64_t)model->info.width * sizeof(float), &page_total) ||
+        __builtin_add_overflow(page_total, sizeof(page) + PAGE_TOKENS * (uint64_t)model->info.width * sizeof(float),
+                               &page_total) ||
         __builtin_mul_overflow(pages, page_total, &total))
         return UINT64_MAX;
     return total;

@@ -27,8 +27,8 @@ typedef struct page {
     void **planes;                  /* [n_planes] of [PAGE_TOKENS][slot] */
     uint32_t n_planes;
 
-    uint32_t users;    /* sequences that hold it */
-    uint32_t children; /* published pages whose parent it is */
+    uint32_t users;                 /* sequences that hold it */
+    uint32_t children;              /* published pages whose parent it is */
     const descent_sequence *worker; /* the sequence whose rows of this page are in a batch */
 
     bool published;

@@ -23,24 +23,24 @@ typedef struct sublayer {
     const float *norm; /* [C] */
     const float *eta;  /* [n_eta] */
     size_t n_eta;
-    float *diagonal;   /* [C] softplus(d) of the preconditioner, or NULL: no preconditioner */
-    matrix u, v;       /* [C, r], rank > 0 */
+    float *diagonal; /* [C] softplus(d) of the preconditioner, or NULL: no preconditioner */
+    matrix u, v;     /* [C, r], rank > 0 */
 } sublayer;
 
 typedef struct layer {
     sublayer attention, mlp;
-    matrix wq, wk;       /* [C, C], rows kD..(k+1)D are head k */
-    const float *d;      /* [C] or [K, C] */
-    matrix up, gate;     /* [M, C] */
+    matrix wq, wk;   /* [C, C], rows kD..(k+1)D are head k */
+    const float *d;  /* [C] or [K, C] */
+    matrix up, gate; /* [M, C] */
 } layer;
 
 typedef struct cem {
     diagonal diagonal;
     activation act;
     uint32_t heads, head_width, hidden;
-    int32_t rank;        /* -1: no preconditioner, 0: diagonal only */
+    int32_t rank; /* -1: no preconditioner, 0: diagonal only */
     float eps, tau;
-    float *rotation;     /* [context][D/2] pairs (cos, sin) */
+    float *rotation; /* [context][D/2] pairs (cos, sin) */
     const float *final_norm;
     layer *layers;
 } cem;
@@ -57,8 +57,9 @@ static void describe(descent_model *model, const cem *w)
         (void)snprintf(preconditioner, sizeof preconditioner, "rank %d", w->rank);
     else
         (void)snprintf(preconditioner, sizeof preconditioner, "%s", w->rank < 0 ? "none" : "diagonal");
-    (void)snprintf(model->variant, sizeof model->variant, "%s diagonal, preconditioner %s, %s, %s head", diagonal_names[w->diagonal],
-                   preconditioner, activation_names[w->act], model->head.data == model->embedding.data ? "tied" : "own");
+    (void)snprintf(model->variant, sizeof model->variant, "%s diagonal, preconditioner %s, %s, %s head",
+                   diagonal_names[w->diagonal], preconditioner, activation_names[w->act],
+                   model->head.data == model->embedding.data ? "tied" : "own");
     descent_model_info *info = &model->info;
     info->kinds = 2;
     info->kind_names[ATTENTION] = "attention";
@@ -77,15 +78,17 @@ static descent_code load_settings(descent_model *model, cem *w, descent_status *
     if ((code = model_choice(model, "activation", activation_names, &act, status)) != DESCENT_OK) return code;
     if ((code = model_u32(model, "attention.head_count", 1, C, &w->heads, status)) != DESCENT_OK) return code;
     if ((code = model_u32(model, "feed_forward_length", 1, 1u << 24, &w->hidden, status)) != DESCENT_OK) return code;
-    if ((code = model_u32(model, "steps.attention", 1, DESCENT_MAX_STEPS, &steps[ATTENTION], status)) != DESCENT_OK) return code;
+    if ((code = model_u32(model, "steps.attention", 1, DESCENT_MAX_STEPS, &steps[ATTENTION], status)) != DESCENT_OK)
+        return code;
     if ((code = model_u32(model, "steps.mlp", 1, DESCENT_MAX_STEPS, &steps[MLP], status)) != DESCENT_OK) return code;
     if ((code = model_f32(model, "norm_epsilon", &w->eps, status)) != DESCENT_OK) return code;
     code = gguf_get_i32(model->file, "cem.preconditioner.rank", -1, (int32_t)C, &w->rank, status);
     if (code != DESCENT_OK) return code;
-    if (!(w->eps >= 0)) return descent_fail(status, DESCENT_BAD_FILE, "cem.norm_epsilon is %g; expected 0 or more", (double)w->eps);
+    if (!(w->eps >= 0))
+        return descent_fail(status, DESCENT_BAD_FILE, "cem.norm_epsilon is %g; expected 0 or more", (double)w->eps);
     if (C % w->heads != 0 || C / w->heads % 2 != 0)
-        return descent_fail(status, DESCENT_BAD_FILE, "cem.attention.head_count is %u; expected to divide the width %u into even parts",
-                            w->heads, C);
+        return descent_fail(status, DESCENT_BAD_FILE,
+                            "cem.attention.head_count is %u; expected to divide the width %u into even parts", w->heads, C);
     w->diagonal = (diagonal)diag;
     w->act = (activation)act;
     w->head_width = C / w->heads;
@@ -101,11 +104,12 @@ static descent_code load_rotation(descent_model *model, cem *w, descent_status *
     float base;
     descent_code code = model_f32(model, "rope.freq_base", &base, status);
     if (code != DESCENT_OK) return code;
-    if (!(base > 0)) return descent_fail(status, DESCENT_BAD_FILE, "cem.rope.freq_base is %g; expected more than 0", (double)base);
+    if (!(base > 0))
+        return descent_fail(status, DESCENT_BAD_FILE, "cem.rope.freq_base is %g; expected more than 0", (double)base);
     size_t half = w->head_width / 2, numbers = (size_t)model->info.context * half * 2;
     if (numbers > MOST_NUMBERS)
-        return descent_fail(status, DESCENT_UNSUPPORTED, "cem.context_length %u times head width %u: more than %d rotations", model->info.context,
-                            w->head_width, MOST_NUMBERS);
+        return descent_fail(status, DESCENT_UNSUPPORTED, "cem.context_length %u times head width %u: more than %d rotations",
+                            model->info.context, w->head_width, MOST_NUMBERS);
     w->rotation = descent_alloc(numbers, sizeof *w->rotation);
     if (!w->rotation) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for %zu rotations", numbers);
     for (size_t d = 0; d < half; d++) {
@@ -174,8 +178,8 @@ static descent_code cem_load(descent_model *model, descent_status *status)
     descent_code code;
     if ((code = load_settings(model, w, status)) != DESCENT_OK) return code;
     if (model->info.layers > gguf_tensor_count(model->file))
-        return descent_fail(status, DESCENT_BAD_FILE, "cem.block_count is %u; the file has only %zu tensors", model->info.layers,
-                            gguf_tensor_count(model->file));
+        return descent_fail(status, DESCENT_BAD_FILE, "cem.block_count is %u; the file has only %zu tensors",
+                            model->info.layers, gguf_tensor_count(model->file));
     w->layers = calloc(model->info.layers, sizeof *w->layers);
     if (!w->layers) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for %u layers", model->info.layers);
     for (uint32_t l = 0; l < model->info.layers; l++)
@@ -324,7 +328,8 @@ static void descend(const tile *t, const sublayer *s)
     for (size_t i = 0; i < t->n; i++) {
         size_t step = t->rows[i]->where.step;
         float eta = s->eta[step < s->n_eta ? step : s->n_eta - 1];
-        for (size_t c = 0; c < C; c++) k->wide[NEXT_X][i * ws + c] = k->wide[X][i * ws + c] - eta * k->wide[GRADIENT][i * ws + c];
+        for (size_t c = 0; c < C; c++)
+            k->wide[NEXT_X][i * ws + c] = k->wide[X][i * ws + c] - eta * k->wide[GRADIENT][i * ws + c];
     }
 }
 
@@ -364,7 +369,8 @@ static void attend(const tile *t, const layer *y, const run *r, const float *g, 
     const cem *w = t->model->weights;
     workspace *k = t->work;
     size_t C = t->model->info.width, D = w->head_width, ws = k->wide_stride, ss = k->score_stride;
-    float *scores = run_scratch(t, HEAD_SCORES), *shared = run_scratch(t, SHARED_SCORES), *summed = run_scratch(t, SUMMED_WEIGHTS);
+    float *scores = run_scratch(t, HEAD_SCORES), *shared = run_scratch(t, SHARED_SCORES),
+          *summed = run_scratch(t, SUMMED_WEIGHTS);
     const float *query = k->wide[QUERY] + r->first * ws;
     float *output = k->wide[OUTPUT] + r->first * ws, *sum = k->wide[DIAGONAL_SUM] + r->first * ws;
     float *weighed = k->wide[DIAGONAL_G] + r->first * ws, *mixed = k->wide[DIAGONAL_U] + r->first * ws;
@@ -389,7 +395,8 @@ static void attend(const tile *t, const layer *y, const run *r, const float *g, 
         run_gather(t, r, h * D, D, scores, output + h * D, ws);
         if (w->diagonal == DIAGONAL_SHARED)
             for (size_t m = 0; m < r->n; m++)
-                for (size_t j = 0; j < r->longest; j++) summed[m * ss + j] = scores[m * ss + j] + (h ? summed[m * ss + j] : 0.0f);
+                for (size_t j = 0; j < r->longest; j++)
+                    summed[m * ss + j] = scores[m * ss + j] + (h ? summed[m * ss + j] : 0.0f);
         if (w->diagonal == DIAGONAL_PER_HEAD) {
             run_gather(t, r, C, C, scores, mixed, ws);
             for (size_t m = 0; m < r->n; m++)
@@ -445,12 +452,18 @@ static void freeze_gate(const tile *t, const layer *y, const float *g)
         memcpy(begin.rows[i]->frozen, k->hidden[GATED] + i * k->hidden_stride, w->hidden * sizeof(float));
 }
 
-/* Li2(-exp(z)) for z <= 0, the dilogarithm: with q = log(1 + e^z), it is -(q^2/2 + q - q^2/4 + sum_k B_2k q^(2k+1) / (2k+1)!). */
+/* Li2(-exp(z)) for z <= 0, the dilogarithm: with q = log(1 + e^z), it is -(q^2/2 + q - q^2/4 + sum_k B_2k q^(2k+1) / (2k+1)!).
+ */
 static double dilogarithm(double z)
 {
     /* B_2k / (2k+1)! */
-    static const double term[] = {1.0 / 36,           -1.0 / 3600,        1.0 / 211680,           -1.0 / 10886400,
-                                  1.0 / 526901760.0, -691.0 / 16999766784000.0, 1.0 / 1120863744000.0};
+    static const double term[] = {1.0 / 36,
+                                  -1.0 / 3600,
+                                  1.0 / 211680,
+                                  -1.0 / 10886400,
+                                  1.0 / 526901760.0,
+                                  -691.0 / 16999766784000.0,
+                                  1.0 / 1120863744000.0};
     double q = log1p(exp(z)), power = q * q * q, sum = q + q * q / 4;
     for (size_t k = 0; k < sizeof term / sizeof term[0]; k++, power *= q * q) sum += term[k] * power;
     return -sum;
@@ -478,7 +491,8 @@ static void mlp_force(const tile *t, const layer *y, const float *g, bool gradie
     tile_project(t, &y->up, NULL, g, ws, k->hidden[Z], hs, false);
     for (size_t i = 0; energy && i < t->n; i++) {
         double sum = 0;
-        for (size_t m = 0; m < M; m++) sum += (double)t->rows[i]->frozen[m] * antiderivative((double)k->hidden[Z][i * hs + m], w->act);
+        for (size_t m = 0; m < M; m++)
+            sum += (double)t->rows[i]->frozen[m] * antiderivative((double)k->hidden[Z][i * hs + m], w->act);
         energy[i][0] = (float)-sum;
     }
     if (!gradient) return;
@@ -514,16 +528,18 @@ static void observe(const tile *t, const layer *y, const sublayer *s, force at)
         const descent_sequence *q = r->sequence;
         if (!q->observe || q->ended != DESCENT_OK) continue;
         const float *x = k->wide[X] + i * ws, *next_x = k->wide[NEXT_X] + i * ws, *next_g = k->wide[NEXT_G] + i * ws;
-        tile_report(t, i, &(step_record){.x = x,
-                                         .g = k->wide[G] + i * ws,
-                                         .next_x = next_x,
-                                         .next_g = next_g,
-                                         .before = energy ? k->energy[0][i] : NULL,
-                                         .after = energy ? k->energy[1][i] : NULL});
+        tile_report(t, i,
+                    &(step_record){.x = x,
+                                   .g = k->wide[G] + i * ws,
+                                   .next_x = next_x,
+                                   .next_g = next_g,
+                                   .before = energy ? k->energy[0][i] : NULL,
+                                   .after = energy ? k->energy[1][i] : NULL});
         bool last = r->where.step + 1 == q->depth.steps[r->where.kind];
         if (last && (q->observe & DESCENT_OBSERVE_FINAL)) {
             r->where.step++; /* the keys are frozen, so the reading at x(T) is at hand */
-            tile_report(t, i, &(step_record){.x = next_x, .g = next_g, .before = energy ? k->energy[1][i] : NULL, .final = true});
+            tile_report(t, i,
+                        &(step_record){.x = next_x, .g = next_g, .before = energy ? k->energy[1][i] : NULL, .final = true});
             r->where.step--;
         }
         if (last) r->own_after = NAN; /* the next sub-layer has an energy of its own */

@@ -82,23 +82,23 @@ typedef struct descent_tokenizer descent_tokenizer;
 #define DESCENT_MAX_TERMS 2
 
 typedef struct descent_model_info {
-    const char *name;         /* general.name of the file, or the file's base name without extension */
-    const char *family;       /* "nrgpt", "cem" */
-    const char *variant;      /* the family's own words, e.g. "ff2w strict layernorm matrix" */
-    const char *weight_type;  /* the type of most weight bytes: "F32", "F16", "BF16", "Q8_0" */
-    uint64_t parameters;      /* numbers the model learned; padding of quantized rows is not counted */
+    const char *name;        /* general.name of the file, or the file's base name without extension */
+    const char *family;      /* "nrgpt", "cem" */
+    const char *variant;     /* the family's own words, e.g. "ff2w strict layernorm matrix" */
+    const char *weight_type; /* the type of most weight bytes: "F32", "F16", "BF16", "Q8_0" */
+    uint64_t parameters;     /* numbers the model learned; padding of quantized rows is not counted */
     uint64_t file_bytes;
-    uint64_t fingerprint;     /* a hash of the whole file's contents */
-    uint32_t width;           /* C */
-    uint32_t vocab;           /* V */
-    uint32_t context;         /* most tokens a sequence may hold */
-    uint32_t layers;          /* 1 where one block is applied T times */
-    uint32_t kinds;           /* kinds of sub-layer with a depth of their own: 1..DESCENT_MAX_KINDS */
+    uint64_t fingerprint;                      /* a hash of the whole file's contents */
+    uint32_t width;                            /* C */
+    uint32_t vocab;                            /* V */
+    uint32_t context;                          /* most tokens a sequence may hold */
+    uint32_t layers;                           /* 1 where one block is applied T times */
+    uint32_t kinds;                            /* kinds of sub-layer with a depth of their own: 1..DESCENT_MAX_KINDS */
     const char *kind_names[DESCENT_MAX_KINDS]; /* "block"; or "attention", "mlp" */
-    descent_depth trained;    /* the depth the checkpoint was trained at, the default everywhere */
-    bool deepens;             /* tokens computed at T serve as they are at other depths, and are deepened in place;
-                                 otherwise another depth recomputes every token */
-    uint32_t terms[DESCENT_MAX_KINDS];         /* energy terms of a sub-layer of each kind: 1..DESCENT_MAX_TERMS */
+    descent_depth trained;                     /* the depth the checkpoint was trained at, the default everywhere */
+    bool deepens;                      /* tokens computed at T serve as they are at other depths, and are deepened in place;
+                                          otherwise another depth recomputes every token */
+    uint32_t terms[DESCENT_MAX_KINDS]; /* energy terms of a sub-layer of each kind: 1..DESCENT_MAX_TERMS */
     const char *term_names[DESCENT_MAX_KINDS][DESCENT_MAX_TERMS]; /* "attention", "feed_forward"; ... */
 } descent_model_info;
 
@@ -143,8 +143,8 @@ enum {
 };
 
 typedef struct descent_tokenizer_info {
-    const char *model; /* tokenizer.ggml.model: "chars", "words", "llama" (SentencePiece BPE), ... */
-    uint32_t vocab;    /* ids 0..vocab-1; at least the model's V */
+    const char *model;              /* tokenizer.ggml.model: "chars", "words", "llama" (SentencePiece BPE), ... */
+    uint32_t vocab;                 /* ids 0..vocab-1; at least the model's V */
     int64_t bos, eos, pad, unknown; /* -1 where there is none */
     bool adds_bos, adds_eos;
 } descent_tokenizer_info;
@@ -154,8 +154,8 @@ DESCENT_API const descent_tokenizer_info *descent_tokenizer_describe(const desce
 /* Encodes `bytes` bytes of text (any bytes, NUL included). *tokens is allocated, owned by the caller and released with
  * descent_free; *count may be 0. Fails where the text has something the vocabulary cannot spell (a character outside a
  * character vocabulary): the message names it and its offset. */
-DESCENT_API descent_code descent_tokenizer_encode(const descent_tokenizer *tokenizer, const char *text, size_t bytes,
-                                                  int flags, uint32_t **tokens, size_t *count, descent_status *status);
+DESCENT_API descent_code descent_tokenizer_encode(const descent_tokenizer *tokenizer, const char *text, size_t bytes, int flags,
+                                                  uint32_t **tokens, size_t *count, descent_status *status);
 
 /* True when the id stands for text: false for control tokens, padding and ids past the vocabulary, which are never
  * sampled. EOS has no text either. */
@@ -192,9 +192,9 @@ typedef struct descent_cache_options {
 
 typedef struct descent_cache_usage {
     uint64_t bytes, byte_limit;
-    uint64_t pages;        /* pages held */
-    uint64_t idle_pages;   /* of those, kept only for prefixes that may come again */
-    uint64_t shared_hits;  /* pages found instead of computed, since creation */
+    uint64_t pages;       /* pages held */
+    uint64_t idle_pages;  /* of those, kept only for prefixes that may come again */
+    uint64_t shared_hits; /* pages found instead of computed, since creation */
 } descent_cache_usage;
 
 /* `options` NULL: f32 pages and the default limit. The cache keeps a pointer to the model. */
@@ -287,15 +287,15 @@ enum {
 /* What a token's step was. Numbers that were not asked for, or do not exist, are NaN, pointers NULL. */
 typedef struct descent_observation {
     descent_site site;
-    bool final;       /* the reading at x(T): no update followed */
+    bool final;                      /* the reading at x(T): no update followed */
     float energy[DESCENT_MAX_TERMS]; /* E_i at x(step), by term, keys of this step */
-    float own_change;     /* dE_own of this step: E(g(step+1); keys of this step) - E(g(step); the same keys) */
-    float history_change; /* dE_history of the step before: E(g(step); keys of this step) - E(g(step); keys of step-1); NaN
-                             where that step was not run just before (the first, or rows that were taken out and came back) */
+    float own_change;                /* dE_own of this step: E(g(step+1); keys of this step) - E(g(step); the same keys) */
+    float history_change;  /* dE_history of the step before: E(g(step); keys of this step) - E(g(step); keys of step-1); NaN
+                              where that step was not run just before (the first, or rows that were taken out and came back) */
     float update_norm;     /* |x(step+1) - x(step)| */
     float relative_change; /* r_t = |g(step+1) - g(step)| / |g(step)| */
-    const float *x; /* [C] x(step); valid during the call */
-    const float *g; /* [C] norm(x(step)); valid during the call */
+    const float *x;        /* [C] x(step); valid during the call */
+    const float *g;        /* [C] norm(x(step)); valid during the call */
 } descent_observation;
 
 /* Called on the thread that steps the batch, once for each observed row of a step, in no promised order between rows. It must
@@ -310,16 +310,16 @@ DESCENT_API descent_code descent_sequence_observe(descent_sequence *sequence, in
 typedef enum descent_intervention { DESCENT_SET_X = 0, DESCENT_ADD_X, DESCENT_SET_G, DESCENT_ADD_G } descent_intervention;
 
 /* When the row at `site` runs, its x or g (C finite numbers, copied) is replaced or added to first; g both as the query
- * and as history. Where layers descend in sub-layers, x at step 0 is the sub-layer's input, and g at step 0 also what its key or
- * gate is made of; later steps leave those alone. Several at one site apply in the order given. From that token's page on the sequence shares with
- * nobody. BAD_ARGUMENT when that step has been run already. */
+ * and as history. Where layers descend in sub-layers, x at step 0 is the sub-layer's input, and g at step 0 also what its key
+ * or gate is made of; later steps leave those alone. Several at one site apply in the order given. From that token's page on
+ * the sequence shares with nobody. BAD_ARGUMENT when that step has been run already. */
 DESCENT_API descent_code descent_sequence_intervene(descent_sequence *sequence, descent_site site, descent_intervention how,
                                                     const float *values, descent_status *status);
 
 /* Lets a token that has not begun start its descent at `site` with state x (C finite numbers, copied) instead of step 0
  * from its embedding: the steps before are not run. Allowed at any step of a model that deepens, at step 0 of any
- * sub-layer of one that does not (a later step needs the sub-layer's input as well: intervene instead). A token that starts at step k serves
- * as history only for tokens that start at k or later. */
+ * sub-layer of one that does not (a later step needs the sub-layer's input as well: intervene instead). A token that starts at
+ * step k serves as history only for tokens that start at k or later. */
 DESCENT_API descent_code descent_sequence_start(descent_sequence *sequence, descent_site site, const float *x,
                                                 descent_status *status);
 
@@ -338,8 +338,8 @@ DESCENT_API void descent_batch_destroy(descent_batch *batch);
 
 /* Enrols the sequence's next unfinished tokens, at most `most` of them and as many as there is room for, and takes the
  * memory their whole descent needs. *added may be 0: nothing unfinished, no room, or the next token lies in a page that
- * another sequence is deepening; it is 0 on failure. DESCENT_LIMIT when the cache has no room left even after idle prefixes went. A sequence
- * is in one batch at a time. */
+ * another sequence is deepening; it is 0 on failure. DESCENT_LIMIT when the cache has no room left even after idle prefixes
+ * went. A sequence is in one batch at a time. */
 DESCENT_API descent_code descent_batch_add(descent_batch *batch, descent_sequence *sequence, size_t most, size_t *added,
                                            descent_status *status);
 
@@ -386,20 +386,20 @@ typedef struct descent_logit_bias {
 
 /* How the next token is chosen. descent_sampling_defaults gives OpenAI's defaults: temperature 1, everything else off. */
 typedef struct descent_sampling {
-    float temperature;        /* >= 0; 0: greedy, the lowest id on a tie */
-    int32_t top_k;            /* keep the k largest; <= 0: off */
-    float top_p;              /* (0, 1]: keep the smallest set of largest probabilities that reaches p; 1: off */
-    float min_p;              /* [0, 1]: keep those of at least min_p times the largest; 0: off */
-    float typical_p;          /* (0, 1]: locally typical sampling; 1: off */
-    float repetition_penalty; /* > 0: logits of seen tokens divided (if positive) or multiplied by it; 1: off */
-    float presence_penalty;   /* subtracted once from the logits of generated tokens */
-    float frequency_penalty;  /* subtracted once per occurrence */
+    float temperature;              /* >= 0; 0: greedy, the lowest id on a tie */
+    int32_t top_k;                  /* keep the k largest; <= 0: off */
+    float top_p;                    /* (0, 1]: keep the smallest set of largest probabilities that reaches p; 1: off */
+    float min_p;                    /* [0, 1]: keep those of at least min_p times the largest; 0: off */
+    float typical_p;                /* (0, 1]: locally typical sampling; 1: off */
+    float repetition_penalty;       /* > 0: logits of seen tokens divided (if positive) or multiplied by it; 1: off */
+    float presence_penalty;         /* subtracted once from the logits of generated tokens */
+    float frequency_penalty;        /* subtracted once per occurrence */
     const descent_logit_bias *bias; /* [n_bias], owned by the caller */
     size_t n_bias;
-    bool ignore_eos;          /* never sample EOS */
-    uint32_t min_tokens;      /* no EOS before this many generated tokens */
-    int64_t seed;             /* together with prompt and choice, the stream of random numbers */
-    uint32_t prompt, choice;  /* index of the prompt in the request, and of the choice */
+    bool ignore_eos;         /* never sample EOS */
+    uint32_t min_tokens;     /* no EOS before this many generated tokens */
+    int64_t seed;            /* together with prompt and choice, the stream of random numbers */
+    uint32_t prompt, choice; /* index of the prompt in the request, and of the choice */
 } descent_sampling;
 
 DESCENT_API descent_sampling descent_sampling_defaults(void);
@@ -411,9 +411,9 @@ DESCENT_API descent_code descent_sampling_check(const descent_sampling *sampling
  * the prompt: the repetition penalty looks at all of it, presence and frequency at what was generated. The random number
  * used is a function of (seed, prompt, choice, count) alone. `tokenizer` (may be NULL) says which ids have no text and
  * which is EOS. BAD_ARGUMENT when nothing may be sampled, DESCENT_DIVERGED when a logit is not finite. */
-DESCENT_API descent_code descent_sample(const descent_sampling *sampling, const descent_tokenizer *tokenizer, const float *logits,
-                                        uint32_t vocab, const uint32_t *tokens, size_t count, size_t prompt_count,
-                                        uint32_t *token, descent_status *status);
+DESCENT_API descent_code descent_sample(const descent_sampling *sampling, const descent_tokenizer *tokenizer,
+                                        const float *logits, uint32_t vocab, const uint32_t *tokens, size_t count,
+                                        size_t prompt_count, uint32_t *token, descent_status *status);
 
 #ifdef __cplusplus
 }

@@ -78,15 +78,16 @@ static descent_code find_tensor(const descent_model *model, const char *name, co
                                 descent_status *status)
 {
     *tensor = gguf_find_tensor(model->file, name);
-    if (!*tensor) return descent_fail(status, DESCENT_BAD_FILE, "tensor %s is missing; a %s model needs it", name, model->family->name);
+    if (!*tensor)
+        return descent_fail(status, DESCENT_BAD_FILE, "tensor %s is missing; a %s model needs it", name, model->family->name);
     return DESCENT_OK;
 }
 
 static descent_code wrong_shape(const gguf_tensor *t, size_t rows, size_t cols, descent_status *status)
 {
     return descent_fail(status, DESCENT_BAD_FILE,
-                        "tensor %s has shape [%" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64 "], expected [%zu, %zu]", t->name,
-                        t->dims[0], t->dims[1], t->dims[2], t->dims[3], cols, rows);
+                        "tensor %s has shape [%" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64 "], expected [%zu, %zu]",
+                        t->name, t->dims[0], t->dims[1], t->dims[2], t->dims[3], cols, rows);
 }
 
 /* Q8_0: blocks of 32 signed bytes behind one half-precision scale. */
@@ -114,9 +115,15 @@ descent_code model_matrix(descent_model *model, const char *name, size_t rows, s
         return wrong_shape(t, rows, padded, status);
     *w = (matrix){.data = t->data, .rows = rows, .cols = cols};
     switch (t->type) {
-    case GGUF_F32: w->type = NUMBER_F32; break;
-    case GGUF_F16: w->type = NUMBER_F16; break;
-    case GGUF_BF16: w->type = NUMBER_BF16; break;
+    case GGUF_F32:
+        w->type = NUMBER_F32;
+        break;
+    case GGUF_F16:
+        w->type = NUMBER_F16;
+        break;
+    case GGUF_BF16:
+        w->type = NUMBER_BF16;
+        break;
     case GGUF_Q8_0: {
         size_t numbers, bytes;
         float *wide = NULL;
@@ -129,8 +136,9 @@ descent_code model_matrix(descent_model *model, const char *name, size_t rows, s
         break;
     }
     default:
-        return descent_fail(status, DESCENT_UNSUPPORTED, "tensor %s has type %s; this version computes with F32, F16, BF16 and Q8_0",
-                            name, gguf_type_name(t->type));
+        return descent_fail(status, DESCENT_UNSUPPORTED,
+                            "tensor %s has type %s; this version computes with F32, F16, BF16 and Q8_0", name,
+                            gguf_type_name(t->type));
     }
     w->stride = cols * number_bytes(w->type);
     model->info.parameters += (uint64_t)rows * cols; /* padding is none */
@@ -233,8 +241,8 @@ static descent_code choose_family(descent_model *model, descent_status *status)
         if (gguf_string_is(architecture, families[i]->name)) model->family = families[i];
     if (!model->family) {
         int shown = architecture.bytes < 40 ? (int)architecture.bytes : 40;
-        return descent_fail(status, DESCENT_UNSUPPORTED, "general.architecture is \"%.*s\"; this version knows nrgpt and cem", shown,
-                            architecture.text);
+        return descent_fail(status, DESCENT_UNSUPPORTED, "general.architecture is \"%.*s\"; this version knows nrgpt and cem",
+                            shown, architecture.text);
     }
     uint32_t version;
     return gguf_get_u32(model->file, "descent.format_version", 1, 1, &version, status);
@@ -292,7 +300,8 @@ static descent_code load_model(descent_model *model, const char *path, descent_s
 
 descent_code descent_model_open(const char *path, descent_model **out, descent_status *status)
 {
-    if (!path || !out) return descent_fail(status, DESCENT_BAD_ARGUMENT, "descent_model_open needs a path and a place for the model");
+    if (!path || !out)
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "descent_model_open needs a path and a place for the model");
     descent_model *model = calloc(1, sizeof *model);
     if (!model) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a model");
     descent_status why = {0};
@@ -388,8 +397,8 @@ descent_code descent_depth_parse(const descent_model *model, const char *text, d
         good = parse_steps(&c, &parsed.steps[given++]);
     }
     if (!good || *c != '\0' || (given != 1 && given != kinds))
-        return descent_fail(status, DESCENT_BAD_ARGUMENT, "steps \"%.40s\": expected a number from 1 to %u%s", text, DESCENT_MAX_STEPS,
-                            kinds == 2 ? ", or two as in 3x2 (attention x mlp)" : "");
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "steps \"%.40s\": expected a number from 1 to %u%s", text,
+                            DESCENT_MAX_STEPS, kinds == 2 ? ", or two as in 3x2 (attention x mlp)" : "");
     if (given == 1)
         for (uint32_t k = 1; k < kinds; k++) parsed.steps[k] = parsed.steps[0];
     *depth = parsed;

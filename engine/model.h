@@ -18,9 +18,9 @@ struct tile; /* batch.h: the rows advanced together */
 
 typedef struct place {
     uint32_t layer, kind, step; /* as in descent_site */
-    uint32_t group; /* rows of one group share their weights; groups are run in ascending order */
-    uint32_t plane; /* the plane whose history it reads and, beginning a recursion step or layer, writes */
-    uint32_t level; /* a row may run when every earlier token's level has reached its own */
+    uint32_t group;             /* rows of one group share their weights; groups are run in ascending order */
+    uint32_t plane;             /* the plane whose history it reads and, beginning a recursion step or layer, writes */
+    uint32_t level;             /* a row may run when every earlier token's level has reached its own */
 } place;
 
 typedef struct family {
@@ -55,16 +55,16 @@ struct descent_model {
     descent_tokenizer *tokenizer;
     char name[128], variant[128];
 
-    void *weights;       /* the family's own struct */
-    matrix embedding;    /* [V, C] */
-    matrix head;         /* [V, C] */
+    void *weights;          /* the family's own struct */
+    matrix embedding;       /* [V, C] */
+    matrix head;            /* [V, C] */
     const float *head_bias; /* [V] or NULL */
 
-    size_t slot;         /* numbers a token has in one plane */
-    size_t hidden;       /* widest hidden layer */
-    size_t frozen;       /* numbers a row keeps from step to step of a sub-layer, 0 where x is all */
+    size_t slot;   /* numbers a token has in one plane */
+    size_t hidden; /* widest hidden layer */
+    size_t frozen; /* numbers a row keeps from step to step of a sub-layer, 0 where x is all */
 
-    void **widened;      /* weights that had to be stored anew, freed with the model */
+    void **widened; /* weights that had to be stored anew, freed with the model */
     size_t n_widened;
 };
 

@@ -23,14 +23,14 @@ typedef struct nrgpt {
     bool strict, layer_norm;
     uint32_t heads, hidden;
     float beta, eps, ff_scale;
-    matrix positions;            /* [context, C] */
-    matrix *h;                   /* [heads] of [C, C] */
-    const float *alpha;          /* [heads], or NULL: 1 */
+    matrix positions;   /* [context, C] */
+    matrix *h;          /* [heads] of [C, C] */
+    const float *alpha; /* [heads], or NULL: 1 */
     const float *norm, *norm_bias;
-    matrix w1, w2;               /* FF1, FF2W: w1 [F, C]; FF2: w1 [C, C], w2 [F, C]; FF2W: w2 [C, F] */
+    matrix w1, w2; /* FF1, FF2W: w1 [F, C]; FF2: w1 [C, C], w2 [F, C]; FF2W: w2 [C, F] */
     const float *b1, *b2;
-    matrix rate_matrix;          /* [C, C] */
-    const float *rate_vector;    /* [C] or [1] */
+    matrix rate_matrix;       /* [C, C] */
+    const float *rate_vector; /* [C] or [1] */
     const float *final_norm, *final_bias;
 } nrgpt;
 
@@ -54,10 +54,13 @@ static descent_code load_settings(descent_model *model, nrgpt *w, descent_status
     if ((code = model_u32(model, "steps", 1, DESCENT_MAX_STEPS, &steps, status)) != DESCENT_OK) return code;
     if ((code = model_f32(model, "attention.beta", &w->beta, status)) != DESCENT_OK) return code;
     if ((code = model_f32(model, "norm_epsilon", &w->eps, status)) != DESCENT_OK) return code;
-    if (!(w->beta > 0)) return descent_fail(status, DESCENT_BAD_FILE, "nrgpt.attention.beta is %g; expected more than 0", (double)w->beta);
-    if (!(w->eps >= 0)) return descent_fail(status, DESCENT_BAD_FILE, "nrgpt.norm_epsilon is %g; expected 0 or more", (double)w->eps);
+    if (!(w->beta > 0))
+        return descent_fail(status, DESCENT_BAD_FILE, "nrgpt.attention.beta is %g; expected more than 0", (double)w->beta);
+    if (!(w->eps >= 0))
+        return descent_fail(status, DESCENT_BAD_FILE, "nrgpt.norm_epsilon is %g; expected 0 or more", (double)w->eps);
     if (model->info.layers != 1)
-        return descent_fail(status, DESCENT_BAD_FILE, "nrgpt.block_count is %u; an nrgpt model has one block", model->info.layers);
+        return descent_fail(status, DESCENT_BAD_FILE, "nrgpt.block_count is %u; an nrgpt model has one block",
+                            model->info.layers);
     w->ff = (feed_forward)ff;
     w->strict = strict == 1;
     w->layer_norm = norm == 0;
@@ -69,8 +72,8 @@ static descent_code load_settings(descent_model *model, nrgpt *w, descent_status
     model->info.terms[0] = 2;
     model->info.term_names[0][0] = "attention";
     model->info.term_names[0][1] = "feed_forward";
-    (void)snprintf(model->variant, sizeof model->variant, "%s, %s mask, %s, %s rate", ff_names[ff], mask_names[strict], norm_names[norm],
-                   rate_names[rate_kind]);
+    (void)snprintf(model->variant, sizeof model->variant, "%s, %s mask, %s, %s rate", ff_names[ff], mask_names[strict],
+                   norm_names[norm], rate_names[rate_kind]);
     return DESCENT_OK;
 }
 
@@ -79,8 +82,8 @@ static descent_code load_attention(descent_model *model, nrgpt *w, descent_statu
     size_t C = model->info.width;
     descent_code code;
     if (w->heads > gguf_tensor_count(model->file))
-        return descent_fail(status, DESCENT_BAD_FILE, "nrgpt.attention.head_count is %u; the file has only %zu tensors", w->heads,
-                            gguf_tensor_count(model->file));
+        return descent_fail(status, DESCENT_BAD_FILE, "nrgpt.attention.head_count is %u; the file has only %zu tensors",
+                            w->heads, gguf_tensor_count(model->file));
     w->h = calloc(w->heads, sizeof *w->h);
     if (!w->h) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for %u heads", w->heads);
     for (uint32_t h = 0; h < w->heads; h++) {
@@ -111,9 +114,11 @@ static descent_code load_ends(descent_model *model, nrgpt *w, descent_status *st
 {
     size_t C = model->info.width, V = model->info.vocab;
     descent_code code;
-    if ((code = model_matrix(model, "position_embd.weight", model->info.context, C, &w->positions, status)) != DESCENT_OK) return code;
+    if ((code = model_matrix(model, "position_embd.weight", model->info.context, C, &w->positions, status)) != DESCENT_OK)
+        return code;
     if ((code = model_vector(model, "blk.0.norm.weight", C, 1, &w->norm, status)) != DESCENT_OK) return code;
-    if (w->layer_norm && (code = model_vector(model, "blk.0.norm.bias", C, 1, &w->norm_bias, status)) != DESCENT_OK) return code;
+    if (w->layer_norm && (code = model_vector(model, "blk.0.norm.bias", C, 1, &w->norm_bias, status)) != DESCENT_OK)
+        return code;
     code = w->rate == RATE_MATRIX
                ? model_matrix(model, "blk.0.rate.weight", C, C, &w->rate_matrix, status)
                : model_vector(model, "blk.0.rate.weight", w->rate == RATE_DIAG ? C : 1, 1, &w->rate_vector, status);
@@ -341,8 +346,8 @@ static void descend(const tile *t)
     for (size_t i = 0; i < t->n; i++)
         for (size_t c = 0; c < C; c++) {
             size_t at = i * ws + c;
-            float update = w->rate == RATE_MATRIX ? k->wide[RATED][at]
-                                                  : w->rate_vector[w->rate == RATE_DIAG ? c : 0] * gradient[at];
+            float update =
+                w->rate == RATE_MATRIX ? k->wide[RATED][at] : w->rate_vector[w->rate == RATE_DIAG ? c : 0] * gradient[at];
             k->wide[NEXT_X][at] = k->wide[X][at] - update;
         }
 }
@@ -382,13 +387,14 @@ static void observe(const tile *t)
         const row *r = t->rows[i];
         if (!r->sequence->observe || r->sequence->ended != DESCENT_OK) continue;
         bool final = r->measuring;
-        tile_report(t, i, &(step_record){.x = k->wide[X] + i * ws,
-                                         .g = k->wide[G] + i * ws,
-                                         .next_x = final ? NULL : k->wide[NEXT_X] + i * ws,
-                                         .next_g = final ? NULL : k->wide[NEXT_G] + i * ws,
-                                         .before = energy ? k->energy[0][i] : NULL,
-                                         .after = energy && !final ? k->energy[1][i] : NULL,
-                                         .final = final});
+        tile_report(t, i,
+                    &(step_record){.x = k->wide[X] + i * ws,
+                                   .g = k->wide[G] + i * ws,
+                                   .next_x = final ? NULL : k->wide[NEXT_X] + i * ws,
+                                   .next_g = final ? NULL : k->wide[NEXT_G] + i * ws,
+                                   .before = energy ? k->energy[0][i] : NULL,
+                                   .after = energy && !final ? k->energy[1][i] : NULL,
+                                   .final = final});
     }
 }
 

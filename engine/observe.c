@@ -10,13 +10,16 @@
 static descent_code outside_batch(const descent_sequence *s, const char *what, descent_status *status)
 {
     if (!s->batch) return DESCENT_OK;
-    return descent_fail(status, DESCENT_BAD_ARGUMENT, "cannot %s while the sequence has rows in a batch: take them out first", what);
+    return descent_fail(status, DESCENT_BAD_ARGUMENT, "cannot %s while the sequence has rows in a batch: take them out first",
+                        what);
 }
 
-descent_code descent_sequence_observe(descent_sequence *s, int flags, descent_observer observer, void *user, descent_status *status)
+descent_code descent_sequence_observe(descent_sequence *s, int flags, descent_observer observer, void *user,
+                                      descent_status *status)
 {
     const int known = DESCENT_OBSERVE_ENERGY | DESCENT_OBSERVE_CONVERGENCE | DESCENT_OBSERVE_STATE | DESCENT_OBSERVE_FINAL;
-    if (flags & ~known) return descent_fail(status, DESCENT_BAD_ARGUMENT, "observe flags %d; expected a sum of 1, 2, 4 and 8", flags);
+    if (flags & ~known)
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "observe flags %d; expected a sum of 1, 2, 4 and 8", flags);
     if (flags && !observer) return descent_fail(status, DESCENT_BAD_ARGUMENT, "observing needs an observer");
     descent_code code = outside_batch(s, "change what is observed", status);
     if (code != DESCENT_OK) return code;
@@ -33,12 +36,13 @@ static descent_code check_site(const descent_sequence *s, descent_site site, con
     const descent_model *model = s->cache->model;
     const descent_model_info *info = &model->info;
     if (site.position >= info->context)
-        return descent_fail(status, DESCENT_BAD_ARGUMENT, "position %zu; the context of %s holds %u tokens", site.position, info->name,
-                            info->context);
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "position %zu; the context of %s holds %u tokens", site.position,
+                            info->name, info->context);
     if (!model->family->find(model, s->depth, site, progress)) {
         uint32_t kind = site.kind < info->kinds ? site.kind : 0;
-        return descent_fail(status, DESCENT_BAD_ARGUMENT, "no step %u of kind %u in layer %u: %u layers, %u kinds, %u steps of %s", site.step,
-                            site.kind, site.layer, info->layers, info->kinds, s->depth.steps[kind], info->kind_names[kind]);
+        return descent_fail(status, DESCENT_BAD_ARGUMENT,
+                            "no step %u of kind %u in layer %u: %u layers, %u kinds, %u steps of %s", site.step, site.kind,
+                            site.layer, info->layers, info->kinds, s->depth.steps[kind], info->kind_names[kind]);
     }
     for (uint32_t c = 0; c < info->width; c++)
         if (!isfinite(values[c]))
@@ -63,8 +67,8 @@ descent_code descent_sequence_intervene(descent_sequence *s, descent_site site, 
     if (how > DESCENT_ADD_G) return descent_fail(status, DESCENT_BAD_ARGUMENT, "intervention %d; expected 0 to 3", (int)how);
     if ((code = check_site(s, site, values, &progress, status)) != DESCENT_OK) return code;
     if (site.position < s->length && sequence_progress(s, site.position) > progress)
-        return descent_fail(status, DESCENT_BAD_ARGUMENT, "token %zu has run step %u already: intervene before it does", site.position,
-                            site.step);
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "token %zu has run step %u already: intervene before it does",
+                            site.position, site.step);
     intervention *list = realloc(s->interventions, (s->n_interventions + 1) * sizeof *list);
     if (list) s->interventions = list;
     float *copy = list ? copy_values(s, values) : NULL;
@@ -137,8 +141,10 @@ descent_code descent_sequence_start(descent_sequence *s, descent_site site, cons
         return descent_fail(status, DESCENT_BAD_ARGUMENT, "position %zu of a sequence of %zu tokens", site.position, s->length);
     if ((code = check_site(s, site, x, &progress, status)) != DESCENT_OK) return code;
     if (!model->info.deepens && site.step != 0)
-        return descent_fail(status, DESCENT_UNSUPPORTED, "a %s token starts at step 0 of a sub-layer, whose input is its x; step %u needs that "
-                            "input as well: intervene there instead", model->info.family, site.step);
+        return descent_fail(status, DESCENT_UNSUPPORTED,
+                            "a %s token starts at step 0 of a sub-layer, whose input is its x; step %u needs that "
+                            "input as well: intervene there instead",
+                            model->info.family, site.step);
     if (sequence_progress(s, site.position) > 0 || sequence_page(s, site.position)->started[slot])
         return descent_fail(status, DESCENT_BAD_ARGUMENT, "token %zu has begun its descent already", site.position);
     start *list = realloc(s->starts, (s->n_starts + 1) * sizeof *list);

@@ -176,12 +176,12 @@ descent_code descent_sequence_append(descent_sequence *s, const uint32_t *tokens
     if (code != DESCENT_OK) return code;
     if (count == 0) return descent_ok(status);
     if (count > info->context - s->length)
-        return descent_fail(status, DESCENT_BAD_ARGUMENT, "%zu tokens after %zu: the context of %s holds %u", count, s->length, info->name,
-                            info->context);
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "%zu tokens after %zu: the context of %s holds %u", count, s->length,
+                            info->name, info->context);
     for (size_t i = 0; i < count; i++)
         if (tokens[i] >= info->vocab)
-            return descent_fail(status, DESCENT_BAD_ARGUMENT, "token %u at position %zu: the vocabulary has ids 0 to %u", tokens[i],
-                                s->length + i, info->vocab - 1);
+            return descent_fail(status, DESCENT_BAD_ARGUMENT, "token %u at position %zu: the vocabulary has ids 0 to %u",
+                                tokens[i], s->length + i, info->vocab - 1);
     size_t length = s->length, n_pages = s->n_pages;
     if ((code = make_room(s, length + count, status)) != DESCENT_OK) return code;
     memcpy(s->tokens + length, tokens, count * sizeof *tokens);
@@ -210,8 +210,8 @@ descent_code descent_sequence_truncate(descent_sequence *s, size_t count, descen
     if (count > s->length)
         return descent_fail(status, DESCENT_BAD_ARGUMENT, "cannot keep %zu tokens of a sequence of %zu", count, s->length);
     if (s->ended != DESCENT_OK && count > s->ended_position)
-        return descent_fail(status, DESCENT_BAD_ARGUMENT, "the sequence diverged at token %zu: at most that many tokens can be kept",
-                            s->ended_position);
+        return descent_fail(status, DESCENT_BAD_ARGUMENT,
+                            "the sequence diverged at token %zu: at most that many tokens can be kept", s->ended_position);
     if (count == s->length) return descent_ok(status);
     if (s->batch) descent_batch_remove(s->batch, s);
     sequence_publish(s, true);
@@ -280,8 +280,8 @@ descent_code descent_sequence_set_depth(descent_sequence *s, descent_depth depth
     if ((code = depth_check(model, depth, status)) != DESCENT_OK) return code;
     if (!memcmp(&depth, &s->depth, sizeof depth)) return descent_ok(status);
     if (s->has_starts && !model->info.deepens)
-        return descent_fail(status, DESCENT_UNSUPPORTED, "a %s sequence with started tokens keeps its depth: make a new sequence",
-                            model->info.family);
+        return descent_fail(status, DESCENT_UNSUPPORTED,
+                            "a %s sequence with started tokens keeps its depth: make a new sequence", model->info.family);
     if (s->batch) descent_batch_remove(s->batch, s);
     sequence_publish(s, true);
     if (!model->info.deepens) {
@@ -332,13 +332,14 @@ descent_code descent_sequence_state_code(const descent_sequence *s, descent_stat
     const descent_model_info *info = &s->cache->model->info;
     if (s->ended == DESCENT_OK) return descent_ok(status);
     if (info->layers == 1 && info->kinds == 1)
-        return descent_fail(status, DESCENT_DIVERGED, "diverged at token %zu, step %u: its state is not finite", s->ended_position,
-                            s->ended_step);
+        return descent_fail(status, DESCENT_DIVERGED, "diverged at token %zu, step %u: its state is not finite",
+                            s->ended_position, s->ended_step);
     return descent_fail(status, DESCENT_DIVERGED, "diverged at token %zu, step %u of %s in layer %u: its state is not finite",
                         s->ended_position, s->ended_step, info->kind_names[s->ended_kind], s->ended_layer);
 }
 
-descent_code descent_sequence_state(const descent_sequence *s, size_t position, float *x, uint32_t *steps, descent_status *status)
+descent_code descent_sequence_state(const descent_sequence *s, size_t position, float *x, uint32_t *steps,
+                                    descent_status *status)
 {
     const descent_model *model = s->cache->model;
     if (position >= s->length)

@@ -20,22 +20,22 @@ typedef struct start {
 struct descent_sequence {
     descent_cache *cache;
     descent_depth depth;
-    uint32_t total;       /* row steps of a token at that depth */
+    uint32_t total; /* row steps of a token at that depth */
     page_seed seed;
     bool no_sharing;
-    size_t private_from;  /* the first block (page index) that is kept from others; SIZE_MAX: none */
+    size_t private_from; /* the first block (page index) that is kept from others; SIZE_MAX: none */
 
     uint32_t *tokens;
     size_t length;
     page **pages;         /* [blocks in use] */
     size_t n_pages, room; /* pages held; pages the arrays have room for */
 
-    size_t finished;      /* tokens, from the first, whose progress has reached total */
+    size_t finished; /* tokens, from the first, whose progress has reached total */
     size_t reused;
     uint64_t steps_run;
 
     struct descent_batch *batch; /* that holds its rows, or NULL */
-    size_t next_row;      /* the first position not enrolled yet, while in a batch */
+    size_t next_row;             /* the first position not enrolled yet, while in a batch */
 
     int observe;
     descent_observer observer;
@@ -44,13 +44,13 @@ struct descent_sequence {
     size_t n_interventions;
     start *starts;
     size_t n_starts;
-    bool has_starts;      /* some token's history begins after step 0 */
+    bool has_starts; /* some token's history begins after step 0 */
 
-    descent_code ended;   /* DESCENT_DIVERGED, or DESCENT_OK */
+    descent_code ended; /* DESCENT_DIVERGED, or DESCENT_OK */
     size_t ended_position;
     uint32_t ended_step, ended_layer, ended_kind;
 
-    uint32_t scan_level;  /* of batch.c, within one step: the lowest level of the rows seen so far */
+    uint32_t scan_level; /* of batch.c, within one step: the lowest level of the rows seen so far */
 };
 
 static inline page *sequence_page(const descent_sequence *s, size_t position)

@@ -81,7 +81,8 @@ static void put_page(stream *out, const descent_sequence *s, size_t block)
     put(out, p->started, n * sizeof p->started[0]);
     for (size_t i = 0; has_x && i < n; i++) {
         if (p->progress[i] > 0 || p->started[i]) put(out, page_state(s->cache, p, i), width * sizeof(float));
-        for (uint32_t t = first_plane(s, p, i); t < planes && t < p->progress[i]; t++) put(out, page_slot(s->cache, p, t, i), s->cache->slot_bytes);
+        for (uint32_t t = first_plane(s, p, i); t < planes && t < p->progress[i]; t++)
+            put(out, page_slot(s->cache, p, t, i), s->cache->slot_bytes);
     }
 }
 
@@ -106,7 +107,9 @@ descent_code descent_sequence_save(const descent_sequence *s, const char *path, 
 {
     descent_code code = descent_sequence_state_code(s, status);
     if (code != DESCENT_OK) return code;
-    if (s->batch) return descent_fail(status, DESCENT_BAD_ARGUMENT, "cannot save while the sequence has rows in a batch: take them out first");
+    if (s->batch)
+        return descent_fail(status, DESCENT_BAD_ARGUMENT,
+                            "cannot save while the sequence has rows in a batch: take them out first");
     if (s->n_starts > 0 && !s->cache->model->info.deepens && s->finished < s->length)
         return descent_fail(status, DESCENT_UNSUPPORTED, "a %s sequence with started tokens is saved once they are finished",
                             s->cache->model->info.family);
@@ -156,7 +159,8 @@ static descent_code short_file(const char *path, descent_status *status)
 
 static descent_code damaged(const char *path, const char *what, size_t position, descent_status *status)
 {
-    return descent_fail(status, DESCENT_BAD_FILE, "%s: %s of token %zu is out of range: the file is damaged", path, what, position);
+    return descent_fail(status, DESCENT_BAD_FILE, "%s: %s of token %zu is out of range: the file is damaged", path, what,
+                        position);
 }
 
 /* A token's progress and origin are such as its model and depth can give. */
@@ -165,7 +169,8 @@ static bool plausible(const descent_sequence *s, const page *p, size_t i, uint32
     bool deepens = s->cache->model->info.deepens;
     uint32_t progress = p->progress[i], origin = p->origin[i];
     if (deepens) return origin <= progress && (progress <= planes || progress == origin) && progress <= DESCENT_MAX_STEPS;
-    return (progress == 0 || progress == s->total) && origin < s->total && (progress == 0 || planes >= s->cache->model->info.layers);
+    return (progress == 0 || progress == s->total) && origin < s->total &&
+           (progress == 0 || planes >= s->cache->model->info.layers);
 }
 
 static descent_code take_page(stream *in, descent_sequence *s, size_t block, const char *path, descent_status *status)
@@ -201,7 +206,8 @@ static descent_code take_page(stream *in, descent_sequence *s, size_t block, con
             void *slot = page_slot(s->cache, p, t, i);
             take(in, slot, s->cache->slot_bytes);
             if (in->failed) return short_file(path, status);
-            if (!finite_numbers(slot, s->cache->model->slot, s->cache->number)) return damaged(path, "a plane", first + i, status);
+            if (!finite_numbers(slot, s->cache->model->slot, s->cache->number))
+                return damaged(path, "a plane", first + i, status);
         }
     }
     return DESCENT_OK;
@@ -234,7 +240,8 @@ static descent_code take_tokens(stream *in, descent_sequence *s, size_t length, 
     return code;
 }
 
-static descent_code take_sequence(stream *in, descent_cache *cache, const char *path, descent_sequence **made, descent_status *status)
+static descent_code take_sequence(stream *in, descent_cache *cache, const char *path, descent_sequence **made,
+                                  descent_status *status)
 {
     header h = {0};
     take(in, &h, sizeof h);

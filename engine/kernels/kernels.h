@@ -34,8 +34,8 @@ typedef struct kernels {
 
     /* y[m * y_stride + r] = sum_c W[r][c] x[m * x_stride + c] for r in [first, last), m in [0, count); added to y where
      * `add`. */
-    void (*project)(const matrix *w, const float *x, size_t x_stride, size_t count, float *y, size_t y_stride,
-                    size_t first, size_t last, bool add);
+    void (*project)(const matrix *w, const float *x, size_t x_stride, size_t count, float *y, size_t y_stride, size_t first,
+                    size_t last, bool add);
 
     /* y[m * y_stride + c] = sum_r W[r][c] u[m * u_stride + r] for c in [first, last); added to y where `add`. `first` is
      * a multiple of 16, and `last` too unless it is W's width. */

@@ -17,12 +17,7 @@ typedef uint32_t vu __attribute__((vector_size(VECTOR_BYTES)));
 
 /* Blocking, by the number of vector registers (32 or 16): ROWS x MANY accumulators of a project, COLUMNS x MANY of a
  * project_back, ALONE for a single vector. */
-enum {
-    MANY = LANES == 16 ? 4 : 2,
-    ROWS = LANES == 16 ? 4 : 6,
-    COLUMNS = LANES == 16 ? 4 : 6,
-    ALONE = 8
-};
+enum { MANY = LANES == 16 ? 4 : 2, ROWS = LANES == 16 ? 4 : 6, COLUMNS = LANES == 16 ? 4 : 6, ALONE = 8 };
 
 #define INLINE static inline __attribute__((always_inline))
 

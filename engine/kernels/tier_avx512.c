@@ -1,4 +1,5 @@
-/* tier_avx512.c: the kernels for AVX-512 (F, BW, VL, DQ). Compiled with those features on; called only where the CPU has them. */
+/* tier_avx512.c: the kernels for AVX-512 (F, BW, VL, DQ). Compiled with those features on; called only where the CPU has them.
+ */
 #include <immintrin.h>
 #include <stddef.h>
 #include <stdint.h>

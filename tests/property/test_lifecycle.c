@@ -39,9 +39,9 @@ typedef struct line {
     descent_depth depth;
     change changes[MOST_CHANGES];
     size_t n_changes;
-    size_t started_from;    /* tokens from here on start at `start`; SIZE_MAX: none */
+    size_t started_from; /* tokens from here on start at `start`; SIZE_MAX: none */
     descent_site start;
-    float *starts;          /* [CONTEXT][C] */
+    float *starts; /* [CONTEXT][C] */
 } line;
 
 typedef struct walk {
@@ -79,7 +79,8 @@ static bool done(walk *w, descent_code code)
 
 /* ---- What a line comes to alone --------------------------------------------------------------------------------- */
 
-/* The line's first tokens in a cache of its own at a depth, with the changes that exist at that depth; NULL where it diverges. */
+/* The line's first tokens in a cache of its own at a depth, with the changes that exist at that depth; NULL where it diverges.
+ */
 static descent_sequence *alone(walk *w, const line *l, size_t count, descent_depth depth, descent_cache **cache,
                                descent_batch **batch)
 {
@@ -111,7 +112,8 @@ static void compare_at(walk *w, const line *l, descent_depth depth, uint32_t ste
     size_t C = w->shape.width, V = w->shape.vocab;
     descent_cache *cache;
     descent_batch *batch;
-    size_t count = l->length; /* tokens behind the last one that stands there may not have come so far, and need not be able to */
+    size_t count =
+        l->length; /* tokens behind the last one that stands there may not have come so far, and need not be able to */
     while (count > 0 && stand[count - 1] != steps) count--;
     if (count == 0) return;
     descent_sequence *expected = alone(w, l, count, depth, &cache, &batch);
@@ -431,7 +433,8 @@ static void take_a_walk(walk *w, uint64_t seed, bool cem)
     random_weights(&w->shape, &w->r);
     w->model = drive_open_test_model(&w->shape);
     w->page_type = (descent_page_type)rng_below(&w->r, 2);
-    compare_about("seed %llu, %s, %s pages", (unsigned long long)seed, test_model_words(&w->shape), w->page_type ? "f16" : "f32");
+    compare_about("seed %llu, %s, %s pages", (unsigned long long)seed, test_model_words(&w->shape),
+                  w->page_type ? "f16" : "f32");
     descent_depth middle = {{4, cem ? 4 : 0}};
     uint64_t limit = descent_cache_bytes_needed(w->model, w->page_type, CONTEXT, middle) * rng_between(&w->r, 9, 30) / 8;
     w->cache = drive_cache(w->model, w->page_type, limit);
@@ -759,9 +762,20 @@ static void a_file_cannot_make_tokens_read_planes_that_do_not_exist(void **state
 static void more_layers_than_can_be_counted_are_refused(void **state)
 {
     (void)state;
-    test_model shape = test_model_copy(&(test_model){.cem = true, .width = 4, .vocab = 5, .context = 6, .heads = 1, .hidden = 3,
-                                                     .layers = 32769, .norm_epsilon = 1e-5, .steps = {1, 1}, .diagonal = "none",
-                                                     .rank = -1, .activation = "silu", .rope_base = 500, .tied = true});
+    test_model shape = test_model_copy(&(test_model){.cem = true,
+                                                     .width = 4,
+                                                     .vocab = 5,
+                                                     .context = 6,
+                                                     .heads = 1,
+                                                     .hidden = 3,
+                                                     .layers = 32769,
+                                                     .norm_epsilon = 1e-5,
+                                                     .steps = {1, 1},
+                                                     .diagonal = "none",
+                                                     .rank = -1,
+                                                     .activation = "silu",
+                                                     .rope_base = 500,
+                                                     .tied = true});
     const char *path = scratch_path("layers.gguf");
     write_model(&shape, path);
     descent_model *model = NULL;

@@ -116,7 +116,8 @@ static void products_equal_double(void **unused)
     const kernels *table[3];
     size_t n_tables = tables(table);
     for (int round = 0; round < 120; round++) {
-        size_t rows = 1 + below(round % 10 == 0 ? 700 : 70), cols = 1 + below(round % 10 == 5 ? 700 : 70), count = 1 + below(11);
+        size_t rows = 1 + below(round % 10 == 0 ? 700 : 70), cols = 1 + below(round % 10 == 5 ? 700 : 70),
+               count = 1 + below(11);
         size_t xs = cols + below(5), ys = rows + below(5);
         sample s = make((number_type)(round % 3), rows, cols, below(4));
         float *x = numbers(count * xs), *u = numbers(count * ys), *start = numbers(count * (xs + ys));
@@ -204,13 +205,13 @@ static void large_products_equal_openblas(void **unused)
     float *x = numbers(count * cols), *y = numbers(count * rows), *o = numbers(count * cols), *expected = numbers(count * rows);
     for (size_t k = 0; k < n_tables; k++) {
         table[k]->project(&s.w, x, cols, count, y, rows, 0, rows, false);
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)count, (int)rows, (int)cols, 1, x, (int)cols, s.wide, (int)cols, 0,
-                    expected, (int)rows);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)count, (int)rows, (int)cols, 1, x, (int)cols, s.wide,
+                    (int)cols, 0, expected, (int)rows);
         for (size_t i = 0; i < count * rows; i++) /* both sides are rounded: twice the room */
             close_to((double)y[i] / 2, (double)expected[i] / 2, (double)cols);
         table[k]->project_back(&s.w, y, rows, count, o, cols, 0, cols, false);
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)count, (int)cols, (int)rows, 1, y, (int)rows, s.wide, (int)cols, 0,
-                    expected, (int)cols);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)count, (int)cols, (int)rows, 1, y, (int)rows, s.wide,
+                    (int)cols, 0, expected, (int)cols);
         for (size_t i = 0; i < count * cols; i++)
             close_to((double)o[i] / 100, (double)expected[i] / 100, (double)rows); /* sums of the size of 100 */
     }
@@ -316,7 +317,8 @@ static void halves_are_exact(void **unused)
             assert_int_equal(back[h], h);
         }
         for (uint32_t h = 0; h + 1 < 0x7c00; h++) { /* ties go to the even one, a hair beside them to the nearer */
-            float middle = (wide[h] + wide[h + 1]) / 2, three[3] = {middle, nextafterf(middle, 0), nextafterf(middle, INFINITY)};
+            float middle = (wide[h] + wide[h + 1]) / 2,
+                  three[3] = {middle, nextafterf(middle, 0), nextafterf(middle, INFINITY)};
             uint16_t found[3];
             table[k]->to_f16(three, 3, found);
             assert_int_equal(found[0], h & 1 ? h + 1 : h);
@@ -337,10 +339,10 @@ int main(void)
 {
     openblas_set_num_threads(1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_equal_double),     cmocka_unit_test(no_bit_depends_on_the_cut),
+        cmocka_unit_test(products_equal_double),       cmocka_unit_test(no_bit_depends_on_the_cut),
         cmocka_unit_test(zero_weights_leave_no_trace), cmocka_unit_test(large_products_equal_openblas),
-        cmocka_unit_test(activations_equal_double),  cmocka_unit_test(softmax_equals_double),
-        cmocka_unit_test(norms_equal_double),        cmocka_unit_test(halves_are_exact),
+        cmocka_unit_test(activations_equal_double),    cmocka_unit_test(softmax_equals_double),
+        cmocka_unit_test(norms_equal_double),          cmocka_unit_test(halves_are_exact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

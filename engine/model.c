@@ -17,7 +17,7 @@ enum { N_FAMILIES = sizeof families / sizeof families[0] };
 
 const char *descent_version(void)
 {
-    return "0.1.0";
+    return DESCENT_VERSION; /* given by the build */
 }
 
 /* ---- Metadata for families ------------------------------------------------------------------------------------- */

@@ -70,6 +70,22 @@ void run_gather(const tile *t, const run *r, size_t offset, size_t width, const 
     }
 }
 
+void softmax_attention(const tile *t, bool strict, const head_layout *heads, const float *q, float *out, size_t stride)
+{
+    run runs[TILE_ROWS];
+    size_t n_runs = runs_make(t, strict, runs), width = heads->width, pairs = n_runs * heads->count;
+    int threads = tile_threads(t, runs_work(runs, n_runs) * heads->count * width);
+#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(dynamic)
+    for (size_t i = 0; i < pairs; i++) {
+        const run *r = &runs[i / heads->count];
+        size_t first = i % heads->count * width;
+        float *scores = run_scratch(t, 0), log_sum[RUN_ROWS];
+        run_scores(t, r, heads->keys + first, width, q + r->first * stride + first, stride, scores, false);
+        run_softmax(t, r, scores, log_sum);
+        run_gather(t, r, heads->values + first, width, scores, out + r->first * stride + first, stride);
+    }
+}
+
 float *run_scratch(const tile *t, unsigned buffer)
 {
     size_t thread = (size_t)omp_get_thread_num();

@@ -69,7 +69,9 @@ DESCENT_API const char *descent_isa(void);
 #define DESCENT_MAX_KINDS 2
 
 /* Recursion depth T of each kind of sub-layer the model has (descent_model_info.kinds): one number for a family whose
- * block is a single descent, two (attention, MLP) for one whose layers descend twice. Entries past the model's kinds are 0. */
+ * block is a single descent, two (attention, MLP) for one whose layers descend twice. Kinds that have no T, since their
+ * sub-layers run once (Llama's do), are those where descent_model_info.trained is 0: their entry is always 0, as are entries
+ * past the model's kinds. */
 typedef struct descent_depth {
     uint16_t steps[DESCENT_MAX_KINDS];
 } descent_depth;
@@ -93,12 +95,12 @@ typedef struct descent_model_info {
     uint32_t vocab;                            /* V */
     uint32_t context;                          /* most tokens a sequence may hold */
     uint32_t layers;                           /* 1 where one block is applied T times */
-    uint32_t kinds;                            /* kinds of sub-layer with a depth of their own: 1..DESCENT_MAX_KINDS */
+    uint32_t kinds;                            /* kinds of sub-layer: 1..DESCENT_MAX_KINDS */
     const char *kind_names[DESCENT_MAX_KINDS]; /* "block"; or "attention", "mlp" */
-    descent_depth trained;                     /* the depth the checkpoint was trained at, the default everywhere */
-    bool deepens;                      /* tokens computed at T serve as they are at other depths, and are deepened in place;
-                                          otherwise another depth recomputes every token */
-    uint32_t terms[DESCENT_MAX_KINDS]; /* energy terms of a sub-layer of each kind: 1..DESCENT_MAX_TERMS */
+    descent_depth trained; /* the depth the checkpoint was trained at, the default everywhere; 0 for a kind that has no T */
+    bool deepens;          /* tokens computed at T serve as they are at other depths, and are deepened in place;
+                              otherwise another depth recomputes every token */
+    uint32_t terms[DESCENT_MAX_KINDS]; /* energy terms of a sub-layer of each kind: 0 (it has no energy) .. DESCENT_MAX_TERMS */
     const char *term_names[DESCENT_MAX_KINDS][DESCENT_MAX_TERMS]; /* "attention", "feed_forward"; ... */
 } descent_model_info;
 
@@ -128,11 +130,11 @@ typedef struct descent_tensor_info {
 /* The i-th tensor, in the file's order. False when i is past the last. */
 DESCENT_API bool descent_model_tensor(const descent_model *model, size_t i, descent_tensor_info *tensor);
 
-/* Reads a depth from text: "12" sets every kind, "3x2" sets attention and MLP of a model with two kinds. Each number is
- * 1..DESCENT_MAX_STEPS. */
+/* Reads a depth from text: "12" sets every kind that has a T, "3x2" attention and MLP of a model where both have one. Each
+ * number is 1..DESCENT_MAX_STEPS. "none" is the depth of a model without any T, and nothing else is. */
 DESCENT_API descent_code descent_depth_parse(const descent_model *model, const char *text, descent_depth *depth,
                                              descent_status *status);
-/* Writes a depth as descent_depth_parse reads it ("3x2", or "12" where all kinds agree or there is one). Returns text. */
+/* Writes a depth as descent_depth_parse reads it ("3x2", or "12" where all T agree or there is one). Returns text. */
 DESCENT_API const char *descent_depth_format(const descent_model *model, descent_depth depth, char text[16]);
 
 /* ---- Tokenizer ------------------------------------------------------------------------------------------------- */
@@ -268,7 +270,8 @@ DESCENT_API descent_code descent_sequence_restore(descent_cache *cache, const ch
 
 /* ---- Looking inside, and reaching in ---------------------------------------------------------------------------- */
 
-/* A place in a descent: before step `step` (0-based) of the sub-layer `kind` of layer `layer`, of the token at `position`. */
+/* A place in a descent: before step `step` (0-based) of the sub-layer `kind` of layer `layer`, of the token at `position`. A
+ * sub-layer without T has the one step 0. */
 typedef struct descent_site {
     uint32_t layer;
     uint32_t kind;
@@ -288,7 +291,7 @@ enum {
 typedef struct descent_observation {
     descent_site site;
     bool final;                      /* the reading at x(T): no update followed */
-    float energy[DESCENT_MAX_TERMS]; /* E_i at x(step), by term, keys of this step */
+    float energy[DESCENT_MAX_TERMS]; /* E_i at x(step), by term, keys of this step; none of them where the kind has no terms */
     float own_change;                /* dE_own of this step: E(g(step+1); keys of this step) - E(g(step); the same keys) */
     float history_change;  /* dE_history of the step before: E(g(step); keys of this step) - E(g(step); keys of step-1); NaN
                               where that step was not run just before (the first, or rows that were taken out and came back) */

@@ -357,15 +357,35 @@ bool descent_model_tensor(const descent_model *model, size_t i, descent_tensor_i
 
 /* ---- Depth ----------------------------------------------------------------------------------------------------- */
 
+uint32_t sublayer_steps(descent_depth depth, uint32_t kind)
+{
+    return depth.steps[kind] ? depth.steps[kind] : 1;
+}
+
+static bool has_depth(const descent_model *model, uint32_t kind)
+{
+    return kind < model->info.kinds && model->info.trained.steps[kind] > 0;
+}
+
+static uint32_t count_depths(const descent_model *model)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < DESCENT_MAX_KINDS; k++) n += has_depth(model, k);
+    return n;
+}
+
 descent_code depth_check(const descent_model *model, descent_depth depth, descent_status *status)
 {
     for (uint32_t k = 0; k < DESCENT_MAX_KINDS; k++) {
-        if (k < model->info.kinds && depth.steps[k] == 0)
+        if (has_depth(model, k) && depth.steps[k] == 0)
             return descent_fail(status, DESCENT_BAD_ARGUMENT, "%s steps are 0; expected 1 to %u", model->info.kind_names[k],
                                 DESCENT_MAX_STEPS);
-        if (k >= model->info.kinds && depth.steps[k] != 0)
-            return descent_fail(status, DESCENT_BAD_ARGUMENT, "a depth of %u kinds was given; a %s model has %u", k + 1,
-                                model->info.family, model->info.kinds);
+        if (has_depth(model, k) || depth.steps[k] == 0) continue;
+        if (k < model->info.kinds)
+            return descent_fail(status, DESCENT_BAD_ARGUMENT, "%s steps are %u; in %s it has no T and runs once: expected 0",
+                                model->info.kind_names[k], depth.steps[k], model->info.name);
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "a depth of %u kinds was given; a %s model has %u", k + 1,
+                            model->info.family, model->info.kinds);
     }
     return DESCENT_OK;
 }
@@ -385,30 +405,52 @@ static bool parse_steps(const char **text, uint16_t *steps)
     return true;
 }
 
+/* What a depth may be, after "expected". */
+static void expected_depth(const descent_model *model, char text[160])
+{
+    uint32_t n = count_depths(model);
+    const char *with = model->info.kind_names[has_depth(model, 0) ? 0 : 1];
+    const char *without = model->info.kind_names[has_depth(model, 0) ? 1 : 0];
+    if (n == 0)
+        (void)snprintf(text, 160, "\"none\": no sub-layer of this model has a T");
+    else if (n == model->info.kinds)
+        (void)snprintf(text, 160, "a number from 1 to %u%s", DESCENT_MAX_STEPS,
+                       n == 2 ? ", or two as in 3x2 (attention x mlp)" : "");
+    else
+        (void)snprintf(text, 160, "one number from 1 to %u, of %s: %s has no T in this model", DESCENT_MAX_STEPS, with,
+                       without);
+}
+
 descent_code descent_depth_parse(const descent_model *model, const char *text, descent_depth *depth, descent_status *status)
 {
-    uint32_t kinds = model->info.kinds;
-    descent_depth parsed = {{0}};
+    uint32_t wanted = count_depths(model), given = 0;
+    uint16_t numbers[DESCENT_MAX_KINDS] = {0};
     const char *c = text;
-    uint32_t given = 0;
-    bool good = parse_steps(&c, &parsed.steps[given++]);
-    while (good && *c == 'x' && given < kinds) {
+    bool good = wanted > 0 && parse_steps(&c, &numbers[given++]);
+    while (good && *c == 'x' && given < wanted) {
         c++;
-        good = parse_steps(&c, &parsed.steps[given++]);
+        good = parse_steps(&c, &numbers[given++]);
     }
-    if (!good || *c != '\0' || (given != 1 && given != kinds))
-        return descent_fail(status, DESCENT_BAD_ARGUMENT, "steps \"%.40s\": expected a number from 1 to %u%s", text,
-                            DESCENT_MAX_STEPS, kinds == 2 ? ", or two as in 3x2 (attention x mlp)" : "");
-    if (given == 1)
-        for (uint32_t k = 1; k < kinds; k++) parsed.steps[k] = parsed.steps[0];
+    good = good ? *c == '\0' && (given == 1 || given == wanted) : wanted == 0 && !strcmp(text, "none");
+    if (!good) {
+        char expected[160];
+        expected_depth(model, expected);
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "steps \"%.40s\": expected %s", text, expected);
+    }
+    descent_depth parsed = {{0}};
+    for (uint32_t k = 0, n = 0; k < model->info.kinds; k++)
+        if (has_depth(model, k)) parsed.steps[k] = numbers[given == 1 ? 0 : n++];
     *depth = parsed;
     return descent_ok(status);
 }
 
 const char *descent_depth_format(const descent_model *model, descent_depth depth, char text[16])
 {
-    if (model->info.kinds == 1 || depth.steps[0] == depth.steps[1])
-        (void)snprintf(text, 16, "%u", depth.steps[0]);
+    uint32_t n = count_depths(model), first = has_depth(model, 0) ? 0 : 1;
+    if (n == 0)
+        (void)snprintf(text, 16, "none");
+    else if (n == 1 || depth.steps[0] == depth.steps[1])
+        (void)snprintf(text, 16, "%u", depth.steps[first]);
     else
         (void)snprintf(text, 16, "%ux%u", depth.steps[0], depth.steps[1]);
     return text;

@@ -92,7 +92,10 @@ void matrix_row(const matrix *w, size_t r, float *out, bool add);
 
 /* ---- Depth ----------------------------------------------------------------------------------------------------- */
 
-/* Every kind has 1 .. DESCENT_MAX_STEPS steps, others none. */
+/* Row steps of a sub-layer of a kind: its T, or the one of a kind that has none. */
+uint32_t sublayer_steps(descent_depth depth, uint32_t kind);
+
+/* Every kind that has a T has 1 .. DESCENT_MAX_STEPS steps, others 0. */
 descent_code depth_check(const descent_model *model, descent_depth depth, descent_status *status);
 
 #endif

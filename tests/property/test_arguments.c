@@ -28,10 +28,10 @@ typedef struct setting {
     descent_status status;
 } setting;
 
-static setting set_up(bool cem)
+static setting set_up(test_family family)
 {
-    example_wish wish = {.cem = cem, .context = CONTEXT, .count = CONTEXT};
-    setting s = {.e = example_draw(test_seed(120, cem), &wish)};
+    example_wish wish = {.family = family, .context = CONTEXT, .count = CONTEXT};
+    setting s = {.e = example_draw(test_seed(120, family), &wish)};
     s.cache = drive_cache(s.e.engine, DESCENT_PAGE_F32, 0);
     s.batch = drive_batch(s.cache, 0, 1);
     s.sequence = drive_sequence(s.cache, s.e.depth, true, s.e.tokens, 10);
@@ -71,21 +71,21 @@ static void models(void **state)
 static void description(void **state)
 {
     (void)state;
-    for (unsigned cem = 0; cem < 2; cem++) {
-        setting s = set_up(cem);
+    for (test_family family = 0; family < TEST_FAMILIES; family++) {
+        setting s = set_up(family);
         const test_model *m = &s.e.model;
         const descent_model_info *info = descent_model_describe(s.e.engine);
-        assert_string_equal(info->family, cem ? "cem" : "nrgpt");
+        assert_string_equal(info->family, test_family_name(family));
         assert_string_equal(info->name, "test");
         assert_string_equal(info->weight_type, "F32");
         assert_int_equal(info->width, m->width);
         assert_int_equal(info->vocab, m->vocab);
         assert_int_equal(info->context, m->context);
         assert_int_equal(info->layers, m->layers);
-        assert_int_equal(info->kinds, cem ? 2 : 1);
-        assert_int_equal(info->deepens, !cem);
+        assert_int_equal(info->kinds, family == TEST_CEM ? 2 : 1);
+        assert_int_equal(info->deepens, family != TEST_CEM);
         for (unsigned k = 0; k < DESCENT_MAX_KINDS; k++) assert_int_equal(info->trained.steps[k], m->steps[k]);
-        assert_int_equal(info->terms[0], cem ? 1 : 2);
+        assert_int_equal(info->terms[0], family == TEST_CEM ? 1 : 2);
         uint64_t numbers = 0;
         for (size_t i = 0; i < m->n_tensors; i++) {
             descent_tensor_info tensor;
@@ -111,8 +111,8 @@ static void depths(void **state)
                                         " 3",  "3 ", "+3",    "0x10x2", "three",      "3.0",
                                         "3,2", "1e3"};
     (void)state;
-    for (unsigned cem = 0; cem < 2; cem++) {
-        setting s = set_up(cem);
+    for (test_family family = 0; family < TEST_FAMILIES; family++) {
+        setting s = set_up(family);
         descent_depth depth = {{77, 78}};
         char text[16];
         for (size_t n = 0; n < sizeof wrong / sizeof *wrong; n++) {
@@ -122,18 +122,18 @@ static void depths(void **state)
         assert_int_equal(depth.steps[0], 77); /* untouched */
         expect_ok(descent_depth_parse(s.e.engine, "65535", &depth, &s.status), &s.status);
         assert_int_equal(depth.steps[0], 65535);
-        assert_int_equal(depth.steps[1], cem ? 65535 : 0);
+        assert_int_equal(depth.steps[1], family == TEST_CEM ? 65535 : 0);
         assert_string_equal(descent_depth_format(s.e.engine, depth, text), "65535");
         descent_code code = descent_depth_parse(s.e.engine, "3x2", &depth, &s.status);
-        expect_code(code, cem ? DESCENT_OK : DESCENT_BAD_ARGUMENT, &s.status, NULL);
-        if (cem) {
+        expect_code(code, family == TEST_CEM ? DESCENT_OK : DESCENT_BAD_ARGUMENT, &s.status, NULL);
+        if (family == TEST_CEM) {
             assert_int_equal(depth.steps[0], 3);
             assert_int_equal(depth.steps[1], 2);
             assert_string_equal(descent_depth_format(s.e.engine, depth, text), "3x2");
         }
 
         /* A depth of its own for a sequence: every kind at least 1 and none that is not there. */
-        const descent_depth bad[] = {{{0, 2}}, {{2, cem ? 0 : 2}}};
+        const descent_depth bad[] = {{{0, 2}}, {{2, family == TEST_CEM ? 0 : 2}}};
         descent_depth before = descent_sequence_depth(s.sequence), after;
         for (size_t n = 0; n < 2; n++) {
             descent_sequence *sequence = NULL;
@@ -158,8 +158,8 @@ static void depths(void **state)
 static void tokens_and_positions(void **state)
 {
     (void)state;
-    for (unsigned cem = 0; cem < 2; cem++) {
-        setting s = set_up(cem);
+    for (test_family family = 0; family < TEST_FAMILIES; family++) {
+        setting s = set_up(family);
         uint32_t many[CONTEXT + 1] = {0}, bad[3] = {0, (uint32_t)s.e.model.vocab, UINT32_MAX};
         char words[24];
         expect_code(descent_sequence_append(s.sequence, many, CONTEXT - 9, &s.status), DESCENT_BAD_ARGUMENT, &s.status, "40");
@@ -198,25 +198,25 @@ static void nobody(void *user, const descent_observation *observation)
 static void sites(void **state)
 {
     (void)state;
-    for (unsigned cem = 0; cem < 2; cem++) {
-        setting s = set_up(cem);
+    for (test_family family = 0; family < TEST_FAMILIES; family++) {
+        setting s = set_up(family);
         uint32_t T = s.e.depth.steps[0];
         const descent_site wrong[] = {{(uint32_t)s.e.model.layers, 0, 0, 2},
                                       {UINT32_MAX, 0, 0, 2},
-                                      {0, cem ? 2 : 1, 0, 2},
+                                      {0, family == TEST_CEM ? 2 : 1, 0, 2},
                                       {0, UINT32_MAX, 0, 2},
                                       {0, 0, T, 2},
                                       {0, 0, UINT32_MAX, 2},
                                       {0, 0, 0, CONTEXT},
                                       {0, 0, 0, SIZE_MAX}};
         for (size_t n = 0; n < sizeof wrong / sizeof *wrong; n++) {
-            compare_about("%s, wrong site %zu", cem ? "cem" : "nrgpt", n);
+            compare_about("%s, wrong site %zu", test_family_name(family), n);
             expect_code(descent_sequence_intervene(s.sequence, wrong[n], DESCENT_ADD_X, s.x, &s.status), DESCENT_BAD_ARGUMENT,
                         &s.status, n < 6 ? "step" : "position");
             expect_code(descent_sequence_start(s.sequence, wrong[n], s.x, &s.status), DESCENT_BAD_ARGUMENT, &s.status, NULL);
         }
         const descent_site first = {0, 0, 0, 2}, beyond = {0, 0, 0, 10};
-        compare_about("%s", cem ? "cem" : "nrgpt");
+        compare_about("%s", test_family_name(family));
         expect_code(descent_sequence_start(s.sequence, beyond, s.x, &s.status), DESCENT_BAD_ARGUMENT, &s.status, "10");
         expect_code(descent_sequence_intervene(s.sequence, first, (descent_intervention)4, s.x, &s.status),
                     DESCENT_BAD_ARGUMENT, &s.status, "4");
@@ -248,8 +248,8 @@ static void sites(void **state)
 static void caches_and_batches(void **state)
 {
     (void)state;
-    for (unsigned cem = 0; cem < 2; cem++) {
-        setting s = set_up(cem);
+    for (test_family family = 0; family < TEST_FAMILIES; family++) {
+        setting s = set_up(family);
         descent_batch *batch = NULL;
         descent_batch_options options = {.max_rows = 65537};
         expect_code(descent_batch_create(s.cache, &options, &batch, &s.status), DESCENT_BAD_ARGUMENT, &s.status, "65537");

@@ -34,11 +34,11 @@ static void a_later_token_changes_nothing_before_it(void **state)
 {
     (void)state;
     for (size_t round = 0; round < test_rounds(60); round++) {
-        example_wish wish = {.cem = round % 2, .context = 70};
+        example_wish wish = {.family = family_of(round), .context = 70};
         example e = example_draw(test_seed(40, round), &wish);
         drive_options options = {.depth = e.depth,
                                  .observe = OBSERVE_ALL,
-                                 .chunks = (drive_chunks)(round / 2 % 3),
+                                 .chunks = (drive_chunks)(round / TEST_FAMILIES % 3),
                                  .seed = round,
                                  .page_type = (descent_page_type)(round / 6 % 2)};
         outcome before = drive(e.engine, e.tokens, e.count, &options);

@@ -176,7 +176,7 @@ static void another_depth_starts_again_where_the_model_does_not_deepen(void **st
 {
     (void)state;
     for (size_t round = 0; round < test_rounds(20); round++) {
-        example_wish wish = {.cem = true, .context = 70};
+        example_wish wish = {.family = TEST_CEM, .context = 70};
         example e = example_draw(test_seed(63, round), &wish);
         assert_false(descent_model_describe(e.engine)->deepens);
         descent_cache *cache = drive_cache(e.engine, DESCENT_PAGE_F32, 0);
@@ -218,10 +218,11 @@ static void tiny(test_model *model)
 static void the_largest_depth_runs(void **state)
 {
     (void)state;
-    for (unsigned cem = 0; cem < 2; cem++) {
-        example_wish wish = {.cem = cem, .context = 2, .count = 2, .most = 1, .adjust = tiny};
-        example e = example_draw(test_seed(64, cem), &wish);
-        descent_depth deep = {{DESCENT_MAX_STEPS, cem ? 1 : 0}}, less = {{DESCENT_MAX_STEPS - 1, cem ? 1 : 0}};
+    for (test_family family = 0; family < TEST_FAMILIES; family++) {
+        example_wish wish = {.family = family, .context = 2, .count = 2, .most = 1, .adjust = tiny};
+        example e = example_draw(test_seed(64, family), &wish);
+        descent_depth deep = {{DESCENT_MAX_STEPS, family == TEST_CEM ? 1 : 0}},
+                      less = {{DESCENT_MAX_STEPS - 1, family == TEST_CEM ? 1 : 0}};
         drive_options options = {.depth = deep};
         outcome largest = drive(e.engine, e.tokens, e.count, &options);
         options.chunks = DRIVE_SINGLE;
@@ -229,7 +230,7 @@ static void the_largest_depth_runs(void **state)
         compare_outcomes(&again, &largest);
         options.depth = less;
         outcome before = drive(e.engine, e.tokens, e.count, &options);
-        if (!cem) { /* its last step is one from the state before */
+        if (family != TEST_CEM) { /* its last step is one from the state before */
             double *x = test_alloc(2 * 4, sizeof *x);
             for (size_t i = 0; i < 8; i++) x[i] = (double)before.states[i];
             reference_change start[2] = {{{0, 0, 0, 0}, DESCENT_SET_X, x}, {{0, 0, 0, 1}, DESCENT_SET_X, x + 4}};
@@ -259,19 +260,19 @@ static uint64_t resident(void)
 static void memory_is_bounded_before_it_is_taken(void **state)
 {
     (void)state;
-    for (unsigned cem = 0; cem < 2; cem++) {
-        example_wish wish = {.cem = cem, .context = 4096, .count = 1};
-        example e = example_draw(test_seed(65, cem), &wish);
+    for (test_family family = 0; family < TEST_FAMILIES; family++) {
+        example_wish wish = {.family = family, .context = 4096, .count = 1};
+        example e = example_draw(test_seed(65, family), &wish);
         uint32_t *tokens = random_tokens(&e.r, &e.model, 4096);
-        descent_depth deep = {{DESCENT_MAX_STEPS, cem ? DESCENT_MAX_STEPS : 0}};
+        descent_depth deep = {{DESCENT_MAX_STEPS, family == TEST_CEM ? DESCENT_MAX_STEPS : 0}};
         uint64_t needed = descent_cache_bytes_needed(e.engine, DESCENT_PAGE_F32, 4096, deep);
         uint64_t shallow = descent_cache_bytes_needed(e.engine, DESCENT_PAGE_F32, 4096, e.depth);
         uint64_t plane = (uint64_t)4096 * e.model.width * sizeof(float);
-        assert_true(cem ? needed == shallow : needed >= plane * DESCENT_MAX_STEPS);
-        assert_true(shallow >= plane * (cem ? e.model.layers : e.depth.steps[0]));
+        assert_true(family == TEST_CEM ? needed == shallow : needed >= plane * DESCENT_MAX_STEPS);
+        assert_true(shallow >= plane * (family == TEST_CEM ? e.model.layers : e.depth.steps[0]));
         assert_true(descent_cache_bytes_needed(e.engine, DESCENT_PAGE_F16, 4096, e.depth) < shallow);
 
-        uint64_t limit = cem ? shallow / 2 : shallow * 8;
+        uint64_t limit = family == TEST_CEM ? shallow / 2 : shallow * 8;
         descent_cache *cache = drive_cache(e.engine, DESCENT_PAGE_F32, limit);
         descent_batch *batch = drive_batch(cache, 0, 1);
         uint64_t before = resident();

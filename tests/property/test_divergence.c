@@ -18,9 +18,9 @@
 enum { TOKENS = 70, SICK = 3 }; /* the token whose embedding is not a number, and which nothing else here holds */
 
 /* A healthy text with the sick token at `position`. */
-static example draw(uint64_t test, size_t round, bool cem, size_t position)
+static example draw(uint64_t test, size_t round, test_family family, size_t position)
 {
-    example_wish wish = {.cem = cem, .context = TOKENS, .count = TOKENS};
+    example_wish wish = {.family = family, .context = TOKENS, .count = TOKENS};
     example e = example_draw(test_seed(test, round), &wish);
     descent_model_close(e.engine);
     for (size_t i = 0; i < e.count; i++)
@@ -109,7 +109,7 @@ static void a_sick_embedding_ends_its_sequence_alone(void **state)
         double *embedding = test_model_find(&e.model, "token_embd.weight");
         for (size_t c = 0; c < e.model.width; c++) embedding[SICK * e.model.width + c] = sick[round % 3] * (c % 2 ? -1 : 1);
         /* A head that is the embedding would make every logit of token 3 sick as well. */
-        if (e.model.cem && e.model.tied) {
+        if (e.model.family == TEST_CEM && e.model.tied) {
             test_tensor *head = test_model_add(&e.model, e.model.vocab, e.model.width, true, "output.weight");
             for (size_t n = 0; n < e.model.vocab * e.model.width; n++) head->values[n] = 0.25;
             e.model.tied = false;
@@ -124,10 +124,10 @@ static void a_sick_embedding_ends_its_sequence_alone(void **state)
 static void a_sick_weight_ends_every_sequence(void **state)
 {
     (void)state;
-    for (unsigned cem = 0; cem < 2; cem++)
+    for (test_family family = 0; family < TEST_FAMILIES; family++)
         for (size_t n = 0; n < 40; n++) {
-            example_wish wish = {.cem = cem, .context = 5, .count = 5};
-            example e = example_draw(test_seed(111 + cem, n), &wish);
+            example_wish wish = {.family = family, .context = 5, .count = 5};
+            example e = example_draw(test_seed(111 + family, n), &wish);
             test_tensor *tensor = &e.model.tensors[n % e.model.n_tensors];
             if (!strncmp(tensor->name, "output", 6) || strstr(tensor->name, "embd")) { /* those have tests of their own */
                 example_free(&e);
@@ -139,7 +139,7 @@ static void a_sick_weight_ends_every_sequence(void **state)
             compare_about("%s, %s is sick", test_model_words(&e.model), tensor->name);
             descent_cache *cache = drive_cache(e.engine, DESCENT_PAGE_F32, 0);
             descent_batch *batch = drive_batch(cache, 0, 1);
-            descent_depth depth = {{6, cem ? 6 : 0}}; /* enough for an eta of the third step */
+            descent_depth depth = {{6, family == TEST_CEM ? 6 : 0}}; /* enough for an eta of the third step */
             descent_sequence *sequence = drive_sequence(cache, depth, true, e.tokens, 5);
             descent_status status;
             descent_code code = descent_batch_finish(batch, sequence, &status);
@@ -161,11 +161,11 @@ static void a_sick_weight_ends_every_sequence(void **state)
 static void a_sick_head_is_named_when_logits_are_read(void **state)
 {
     (void)state;
-    for (unsigned cem = 0; cem < 2; cem++) {
-        example_wish wish = {.cem = cem, .context = 5, .count = 5};
-        example e = example_draw(test_seed(113, cem), &wish);
+    for (test_family family = 0; family < TEST_FAMILIES; family++) {
+        example_wish wish = {.family = family, .context = 5, .count = 5};
+        example e = example_draw(test_seed(113, family), &wish);
         descent_model_close(e.engine);
-        if (cem && e.model.tied) {
+        if (family == TEST_CEM && e.model.tied) {
             test_tensor *head = test_model_add(&e.model, e.model.vocab, e.model.width, true, "output.weight");
             head->values[0] = NAN;
             e.model.tied = false;
@@ -192,12 +192,12 @@ static void a_sick_head_is_named_when_logits_are_read(void **state)
 static void history_that_no_half_can_hold(void **state)
 {
     (void)state;
-    for (unsigned cem = 0; cem < 2; cem++) {
-        example_wish wish = {.cem = cem, .context = 5, .count = 5, .most = 1};
-        example e = example_draw(test_seed(114, cem), &wish);
+    for (test_family family = 0; family < TEST_FAMILIES; family++) {
+        example_wish wish = {.family = family, .context = 5, .count = 5, .most = 1};
+        example e = example_draw(test_seed(114, family), &wish);
         descent_model_close(e.engine);
-        double *weight = test_model_find(&e.model, cem ? "blk.0.attn_k.weight" : "blk.0.norm.weight");
-        for (size_t c = 0; c < (cem ? e.model.width * e.model.width : e.model.width); c++) weight[c] = 3e5;
+        double *weight = test_model_find(&e.model, family == TEST_CEM ? "blk.0.attn_k.weight" : "blk.0.norm.weight");
+        for (size_t c = 0; c < (family == TEST_CEM ? e.model.width * e.model.width : e.model.width); c++) weight[c] = 3e5;
         e.engine = drive_open_test_model(&e.model);
         for (int type = 0; type < 2; type++) {
             descent_cache *cache = drive_cache(e.engine, (descent_page_type)type, 0);

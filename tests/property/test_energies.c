@@ -23,10 +23,10 @@ static void the_split_adds_up(void **state)
 {
     (void)state;
     for (size_t round = 0; round < test_rounds(60); round++) {
-        example_wish wish = {.cem = round % 2, .context = 40};
+        example_wish wish = {.family = family_of(round), .context = 40};
         example e = example_draw(test_seed(70, round), &wish);
         drive_options options = {
-            .depth = e.depth, .observe = OBSERVE_ALL, .chunks = (drive_chunks)(round / 2 % 3), .seed = round};
+            .depth = e.depth, .observe = OBSERVE_ALL, .chunks = (drive_chunks)(round / TEST_FAMILIES % 3), .seed = round};
         outcome got = drive(e.engine, e.tokens, e.count, &options);
         for (size_t p = 0; p < got.seen->programs; p++)
             for (size_t t = 0; t <= got.seen->steps[p]; t++)
@@ -42,7 +42,7 @@ static void the_split_adds_up(void **state)
                     double parts = (double)before->own_change[i] + (double)now->history_change[i];
                     compare_energy(parts, energy_at(now, i) - energy_at(before, i), "own_change and history_change together", t,
                                    i);
-                    if (wish.cem && now->history_change[i] != 0.0f) /* the history is frozen */
+                    if (wish.family == TEST_CEM && now->history_change[i] != 0.0f) /* the history is frozen */
                         compare_fail("history_change is %g where the history stands still", (double)now->history_change[i]);
                 }
         outcome_free(&got);
@@ -57,7 +57,7 @@ static void own_change_is_not_positive_where_the_theory_says_so(void **state)
     (void)state;
     for (size_t round = 0; round < test_rounds(30); round++) {
         rng r = rng_seeded(test_seed(71, round));
-        test_model model = random_shape(&r, false, 30);
+        test_model model = random_shape(&r, TEST_NRGPT, 30);
         model.rate = "diag";
         random_weights(&model, &r);
         /* The norm's weight is part of the step from x to g: c * gamma, as the theory has it. */
@@ -86,7 +86,7 @@ static void nothing_comes_that_was_not_asked_for(void **state)
 {
     (void)state;
     for (size_t round = 0; round < test_rounds(32); round++) {
-        example_wish wish = {.cem = round & 1, .context = 20};
+        example_wish wish = {.family = family_of(round), .context = 20};
         example e = example_draw(test_seed(72, round), &wish);
         drive_options options = {.depth = e.depth, .observe = OBSERVE_ALL};
         outcome all = drive(e.engine, e.tokens, e.count, &options);
@@ -127,14 +127,14 @@ static void the_last_reading_stands_behind_unobserved_tokens(void **state)
 {
     (void)state;
     for (size_t round = 0; round < test_rounds(40); round++) {
-        example_wish wish = {.cem = round % 2, .context = 80, .count = 75};
+        example_wish wish = {.family = family_of(round), .context = 80, .count = 75};
         example e = example_draw(test_seed(73, round), &wish);
         descent_cache *cache = drive_cache(e.engine, DESCENT_PAGE_F32, 0);
         descent_batch *batch = drive_batch(cache, 0, 1);
         bool sharing = round & 2;
         size_t unseen = rng_between(&e.r, 33, 70);
         descent_depth other = e.depth; /* somebody was here before, deeper or less deep */
-        if (!wish.cem) other.steps[0] = (uint16_t)rng_between(&e.r, 1, 7);
+        if (wish.family != TEST_CEM) other.steps[0] = (uint16_t)rng_between(&e.r, 1, 7);
         descent_sequence *earlier = drive_sequence(cache, other, sharing, e.tokens, e.count);
         drive_finish(batch, earlier);
         descent_sequence *sequence = drive_sequence(cache, e.depth, sharing, e.tokens, unseen);

@@ -35,7 +35,7 @@ static void narrow(test_model *model)
     doubtful = different = 0;
     model->layers = 1;
     model->heads = model->heads > 2 ? 2 : model->heads;
-    model->width = model->cem ? 4 : 5;
+    model->width = model->family == TEST_CEM ? 4 : 5;
     model->rank = model->rank > 2 ? 2 : model->rank;
 }
 
@@ -44,7 +44,7 @@ static void f16_pages_equal_the_reference(void **state)
     (void)state;
     for (size_t round = 0; round < test_rounds(40); round++) {
         size_t count = round % 4 < 2 ? 6 : 34;
-        example_wish wish = {.cem = round % 2,
+        example_wish wish = {.family = family_of(round),
                              .count = count,
                              .context = count,
                              .most = count < 9 ? 3 : 1,

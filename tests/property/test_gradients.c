@@ -17,14 +17,14 @@
 #include "random_model.h"
 
 /* The bare gradient is applied. */
-static test_model bare_model(rng *r, bool cem, size_t context)
+static test_model bare_model(rng *r, test_family family, size_t context)
 {
-    test_model model = random_shape(r, cem, context);
+    test_model model = random_shape(r, family, context);
     model.rate = "scalar";
     model.rank = -1;
     random_weights(&model, r);
-    if (!cem) test_model_find(&model, "blk.0.rate.weight")[0] = 1.0;
-    for (size_t l = 0; cem && l < model.layers; l++)
+    if (family != TEST_CEM) test_model_find(&model, "blk.0.rate.weight")[0] = 1.0;
+    for (size_t l = 0; family == TEST_CEM && l < model.layers; l++)
         for (size_t n = 0; n < model.eta_entries; n++)
             test_model_find(&model, "blk.%zu.attn_eta.weight", l)[n] = test_model_find(&model, "blk.%zu.mlp_eta.weight", l)[n] =
                 1.0;
@@ -36,7 +36,7 @@ static void check_site(const test_model *model, const record *seen, descent_site
     size_t C = model->width, i = site.position;
     const record_step *now = record_at(seen, site);
     descent_site source = site; /* where the keys come from */
-    if (model->cem) source.step = 0;
+    if (model->family == TEST_CEM) source.step = 0;
     double *keys = test_alloc((i + 1) * C, sizeof *keys), *g = test_alloc(C, sizeof *g);
     for (size_t n = 0; n < (i + 1) * C; n++) keys[n] = (double)record_at(seen, source)->g[n];
     for (size_t c = 0; c < C; c++) g[c] = (double)now->g[i * C + c];
@@ -66,19 +66,20 @@ static void check_site(const test_model *model, const record *seen, descent_site
     free(g);
 }
 
-static void steps_are_gradients(bool cem, uint64_t test, size_t rounds)
+static void steps_are_gradients(test_family family, uint64_t test, size_t rounds)
 {
     for (size_t round = 0; round < test_rounds(rounds); round++) {
         rng r = rng_seeded(test_seed(test, round));
         size_t count = rng_between(&r, 1, 40);
-        test_model model = bare_model(&r, cem, count);
+        test_model model = bare_model(&r, family, count);
         uint32_t *tokens = random_tokens(&r, &model, count);
         descent_model *engine = drive_open_test_model(&model);
         drive_options options = {.depth = random_depth(&r, &model, 3), .observe = OBSERVE_ALL};
         compare_about("seed %llu, %s, %zu tokens", (unsigned long long)test_seed(test, round), test_model_words(&model), count);
         outcome got = drive(engine, tokens, count, &options);
         for (size_t n = 0; n < 6; n++) {
-            descent_site site = {.layer = (uint32_t)rng_below(&r, model.layers), .kind = cem ? (uint32_t)rng_below(&r, 2) : 0};
+            descent_site site = {.layer = (uint32_t)rng_below(&r, model.layers),
+                                 .kind = family == TEST_CEM ? (uint32_t)rng_below(&r, 2) : 0};
             site.step = (uint32_t)rng_below(&r, options.depth.steps[site.kind]);
             site.position = n == 0 ? 0 : rng_below(&r, count);
             check_site(&model, got.seen, site);
@@ -94,13 +95,13 @@ static void steps_are_gradients(bool cem, uint64_t test, size_t rounds)
 static void nrgpt_steps_are_gradients(void **state)
 {
     (void)state;
-    steps_are_gradients(false, 30, 60);
+    steps_are_gradients(TEST_NRGPT, 30, 60);
 }
 
 static void cem_steps_are_gradients(void **state)
 {
     (void)state;
-    steps_are_gradients(true, 31, 60);
+    steps_are_gradients(TEST_CEM, 31, 60);
 }
 
 int main(void)

@@ -17,14 +17,14 @@ enum { TOKENS = 112 }; /* with these widths every product and every attention is
 
 static void widen(test_model *model)
 {
-    model->width = model->cem ? model->heads * (128 / model->heads / 2 * 2) : 121;
+    model->width = model->family == TEST_CEM ? model->heads * (128 / model->heads / 2 * 2) : 121;
     model->hidden = 203;
     model->vocab += 180;
 }
 
 static example draw(uint64_t test, size_t round)
 {
-    example_wish wish = {.cem = round % 2, .context = TOKENS + 5, .count = TOKENS, .most = 4, .adjust = widen};
+    example_wish wish = {.family = family_of(round), .context = TOKENS + 5, .count = TOKENS, .most = 4, .adjust = widen};
     return example_draw(test_seed(test, round), &wish);
 }
 
@@ -104,7 +104,7 @@ static void where_pages_lie_changes_nothing(void **state)
     (void)state;
     for (size_t round = 0; round < test_rounds(8); round++) {
         example e = draw(52, round);
-        descent_page_type type = (descent_page_type)(round / 2 % 2);
+        descent_page_type type = (descent_page_type)(round / TEST_FAMILIES % 2);
         drive_options base = {.depth = e.depth, .page_type = type};
         outcome expected = drive(e.engine, e.tokens, e.count, &base);
         descent_cache *cache = drive_cache(e.engine, type, 0);

@@ -59,7 +59,7 @@ typedef struct walk {
 
 static descent_depth some_depth(walk *w)
 {
-    return random_depth(&w->r, &w->shape, MOST_STEPS - (w->shape.cem ? 2 : 0));
+    return random_depth(&w->r, &w->shape, MOST_STEPS - (w->shape.family == TEST_CEM ? 2 : 0));
 }
 
 static float *some_values(walk *w, double size)
@@ -147,7 +147,7 @@ static void compare_line(walk *w, const line *l)
     if (l->length) assert_memory_equal(descent_sequence_tokens(l->sequence), l->tokens, l->length * sizeof(uint32_t));
     for (size_t i = 0; i < l->length; i++)
         expect_ok(descent_sequence_state(l->sequence, i, x + i * C, &stand[i], &w->status), &w->status);
-    if (w->shape.cem) {
+    if (w->shape.family == TEST_CEM) {
         uint32_t total = (uint32_t)w->shape.layers * ((uint32_t)l->depth.steps[0] + l->depth.steps[1]);
         for (size_t i = 0; i < l->length; i++) assert_int_equal(stand[i], total);
         compare_at(w, l, l->depth, total, stand, x);
@@ -234,7 +234,7 @@ static void op_depth(walk *w, line *l)
 {
     descent_depth depth = some_depth(w);
     if (l->started_from != SIZE_MAX) {
-        if (w->shape.cem) return;
+        if (w->shape.family == TEST_CEM) return;
         if (depth.steps[0] <= l->start.step) depth.steps[0] = (uint16_t)(l->start.step + 1);
     }
     if (done(w, descent_sequence_set_depth(l->sequence, depth, &w->status))) l->depth = depth;
@@ -246,7 +246,7 @@ static void op_intervene(walk *w, line *l)
     change c = {.site = {.layer = (uint32_t)rng_below(&w->r, w->shape.layers), .position = rng_below(&w->r, CONTEXT)},
                 .how = (descent_intervention)rng_below(&w->r, 4)};
     if (l->length && rng_below(&w->r, 3)) c.site.position = l->length - 1 - rng_below(&w->r, l->length < 8 ? l->length : 8);
-    c.site.kind = w->shape.cem ? (uint32_t)rng_below(&w->r, 2) : 0;
+    c.site.kind = w->shape.family == TEST_CEM ? (uint32_t)rng_below(&w->r, 2) : 0;
     c.site.step = (uint32_t)rng_below(&w->r, l->depth.steps[c.site.kind]);
     /* Some are too large for a half, and end the sequence where pages are made of halves. */
     c.values = some_values(w, rng_below(&w->r, 4) || !(c.how & 2) ? 0.5 : 1e6);
@@ -272,8 +272,8 @@ static void op_start(walk *w, line *l)
     expect_ok(descent_sequence_state(l->sequence, from, x, &steps, &w->status), &w->status);
     if (steps > 0) return;
     l->start = (descent_site){.layer = (uint32_t)rng_below(&w->r, w->shape.layers)};
-    if (w->shape.cem) l->start.kind = (uint32_t)rng_below(&w->r, 2);
-    if (!w->shape.cem) l->start.step = (uint32_t)rng_below(&w->r, l->depth.steps[0]);
+    if (w->shape.family == TEST_CEM) l->start.kind = (uint32_t)rng_below(&w->r, 2);
+    if (w->shape.family != TEST_CEM) l->start.step = (uint32_t)rng_below(&w->r, l->depth.steps[0]);
     l->started_from = from;
     l->starts = test_alloc((size_t)CONTEXT * w->shape.width, sizeof *l->starts);
     start_new(w, l, from);
@@ -300,7 +300,7 @@ static void op_snapshot(walk *w, line *l)
     const char *path = scratch_path("lifecycle.sequence");
     take_out(w, l);
     descent_code code = descent_sequence_save(l->sequence, path, &w->status);
-    if (code == DESCENT_UNSUPPORTED && w->shape.cem && l->started_from != SIZE_MAX) return;
+    if (code == DESCENT_UNSUPPORTED && w->shape.family == TEST_CEM && l->started_from != SIZE_MAX) return;
     expect_ok(code, &w->status);
     descent_sequence *restored = NULL;
     if (done(w, descent_sequence_restore(w->cache, path, &restored, &w->status))) {
@@ -425,17 +425,17 @@ static void draw_texts(walk *w)
             w->texts[k][i] = k > 0 && i < 35 * k ? w->texts[0][i] : (uint32_t)rng_below(&w->r, w->shape.vocab);
 }
 
-static void take_a_walk(walk *w, uint64_t seed, bool cem)
+static void take_a_walk(walk *w, uint64_t seed, test_family chosen)
 {
     w->r = rng_seeded(seed);
-    w->shape = random_shape(&w->r, cem, CONTEXT);
+    w->shape = random_shape(&w->r, chosen, CONTEXT);
     if (w->shape.hidden > 30) w->shape.hidden = 30;
     random_weights(&w->shape, &w->r);
     w->model = drive_open_test_model(&w->shape);
     w->page_type = (descent_page_type)rng_below(&w->r, 2);
     compare_about("seed %llu, %s, %s pages", (unsigned long long)seed, test_model_words(&w->shape),
                   w->page_type ? "f16" : "f32");
-    descent_depth middle = {{4, cem ? 4 : 0}};
+    descent_depth middle = {{4, chosen == TEST_CEM ? 4 : 0}};
     uint64_t limit = descent_cache_bytes_needed(w->model, w->page_type, CONTEXT, middle) * rng_between(&w->r, 9, 30) / 8;
     w->cache = drive_cache(w->model, w->page_type, limit);
     for (size_t b = 0; b < 2; b++) op_batch(w, b);
@@ -463,7 +463,7 @@ static void in_whatever_order_it_is_used(void **state)
     (void)state;
     walk w = {0};
     size_t rounds = test_rounds(500);
-    for (size_t round = 0; round < rounds; round++) take_a_walk(&w, test_seed(95, round), round % 2);
+    for (size_t round = 0; round < rounds; round++) take_a_walk(&w, test_seed(95, round), family_of(round));
     assert_true(w.compared > 2 * rounds);
     assert_true(w.refused > 0);
     if (rounds >= 50) assert_true(w.diverged > 0);
@@ -481,10 +481,10 @@ typedef struct place_to_be {
     descent_status status;
 } place_to_be;
 
-static place_to_be settle_in(uint64_t seed, bool cem, descent_page_type type)
+static place_to_be settle_in(uint64_t seed, test_family chosen, descent_page_type type)
 {
     place_to_be p = {.r = rng_seeded(test_seed(96, seed))};
-    p.shape = random_model(&p.r, cem, CONTEXT);
+    p.shape = random_model(&p.r, chosen, CONTEXT);
     p.model = drive_open_test_model(&p.shape);
     p.cache = drive_cache(p.model, type, 0);
     p.batch = drive_batch(p.cache, 0, 1);
@@ -519,7 +519,7 @@ static void ignore(void *user, const descent_observation *seen)
 static void a_batch_finishes_its_own_sequences_only(void **state)
 {
     (void)state;
-    place_to_be p = settle_in(0, false, DESCENT_PAGE_F32);
+    place_to_be p = settle_in(0, TEST_NRGPT, DESCENT_PAGE_F32);
     descent_batch *other = drive_batch(p.cache, 0, 1);
     descent_sequence *s = drive_sequence(p.cache, (descent_depth){{2, 0}}, true, p.tokens, 5);
     expect_ok(descent_sequence_observe(s, DESCENT_OBSERVE_FINAL, ignore, NULL, &p.status), &p.status);
@@ -539,7 +539,7 @@ static void a_batch_finishes_its_own_sequences_only(void **state)
 static void a_last_energy_survives_that_pages_are_merged(void **state)
 {
     (void)state;
-    place_to_be p = settle_in(1, false, DESCENT_PAGE_F32);
+    place_to_be p = settle_in(1, TEST_NRGPT, DESCENT_PAGE_F32);
     descent_depth depth = {{3, 0}};
     descent_sequence *twin = drive_sequence(p.cache, depth, true, p.tokens, 40);
     descent_sequence *s = drive_sequence(p.cache, depth, true, p.tokens, 40);
@@ -565,7 +565,7 @@ static void a_last_energy_survives_that_pages_are_merged(void **state)
 static void company_at_a_larger_depth_takes_no_logits_away(void **state)
 {
     (void)state;
-    place_to_be p = settle_in(2, false, DESCENT_PAGE_F32);
+    place_to_be p = settle_in(2, TEST_NRGPT, DESCENT_PAGE_F32);
     drive_options private = {.depth = {{2, 0}}};
     outcome expected = drive(p.model, p.tokens, 70, &private);
     descent_sequence *s = drive_sequence(p.cache, private.depth, true, p.tokens, 70);
@@ -601,7 +601,7 @@ static void company_at_a_larger_depth_takes_no_logits_away(void **state)
 static void what_is_deeper_goes_into_the_equal_page(void **state)
 {
     (void)state;
-    place_to_be p = settle_in(7, false, DESCENT_PAGE_F32);
+    place_to_be p = settle_in(7, TEST_NRGPT, DESCENT_PAGE_F32);
     descent_depth shallow = {{2, 0}};
     descent_sequence *s = drive_sequence(p.cache, (descent_depth){{5, 0}}, true, p.tokens, 40);
     descent_sequence *other = drive_sequence(p.cache, shallow, true, p.tokens, 40);
@@ -627,10 +627,10 @@ static void what_is_deeper_goes_into_the_equal_page(void **state)
 static void a_step_that_fails_is_repeated_with_its_intervention_once(void **state)
 {
     (void)state;
-    for (int cem = 0; cem < 2; cem++) {
-        place_to_be p = settle_in(3 + (uint64_t)cem, cem, DESCENT_PAGE_F16);
-        descent_depth depth = {{3, cem ? 1 : 0}};
-        descent_site site = {.step = cem ? 0 : 1, .position = 2};
+    for (test_family chosen = 0; chosen < TEST_FAMILIES; chosen++) {
+        place_to_be p = settle_in(3 + (uint64_t)chosen, chosen, DESCENT_PAGE_F16);
+        descent_depth depth = {{3, chosen == TEST_CEM ? 1 : 0}};
+        descent_site site = {.step = chosen == TEST_CEM ? 0 : 1, .position = 2};
         float *values = fill(&p.shape, 0.25f), *huge = fill(&p.shape, 1e9f);
         descent_sequence *expected = drive_sequence(p.cache, depth, false, p.tokens, 6);
         expect_ok(descent_sequence_intervene(expected, site, DESCENT_ADD_X, values, &p.status), &p.status);
@@ -658,7 +658,7 @@ static void a_step_that_fails_is_repeated_with_its_intervention_once(void **stat
 static void a_last_energy_leaves_interventions_alone(void **state)
 {
     (void)state;
-    place_to_be p = settle_in(5, false, DESCENT_PAGE_F16);
+    place_to_be p = settle_in(5, TEST_NRGPT, DESCENT_PAGE_F16);
     float *values = fill(&p.shape, 0.5f), *huge = fill(&p.shape, 1e9f);
     outcome got[2];
     for (int observed = 0; observed < 2; observed++) {
@@ -686,7 +686,7 @@ static void started_tokens_of_a_layered_model_are_saved_with_their_keys(void **s
 {
     (void)state;
     for (uint64_t round = 0; round < test_rounds(24); round++) {
-        place_to_be p = settle_in(10 + round, true, (descent_page_type)(round % 2));
+        place_to_be p = settle_in(10 + round, TEST_CEM, (descent_page_type)(round % 2));
         descent_depth depth = {{3, 2}};
         descent_sequence *s = drive_sequence(p.cache, depth, true, p.tokens, 40), *restored = NULL;
         descent_site site = {(uint32_t)rng_below(&p.r, p.shape.layers), (uint32_t)rng_below(&p.r, 2), 0, 0};
@@ -740,7 +740,7 @@ static void deny_starts(const char *path)
 static void a_file_cannot_make_tokens_read_planes_that_do_not_exist(void **state)
 {
     (void)state;
-    place_to_be p = settle_in(6, false, DESCENT_PAGE_F32);
+    place_to_be p = settle_in(6, TEST_NRGPT, DESCENT_PAGE_F32);
     descent_sequence *s = drive_sequence(p.cache, (descent_depth){{4, 0}}, false, p.tokens, 2), *restored = NULL;
     float *x = fill(&p.shape, 0.5f);
     for (size_t i = 0; i < 2; i++) expect_ok(descent_sequence_start(s, (descent_site){0, 0, 2, i}, x, &p.status), &p.status);
@@ -762,7 +762,7 @@ static void a_file_cannot_make_tokens_read_planes_that_do_not_exist(void **state
 static void more_layers_than_can_be_counted_are_refused(void **state)
 {
     (void)state;
-    test_model shape = test_model_copy(&(test_model){.cem = true,
+    test_model shape = test_model_copy(&(test_model){.family = TEST_CEM,
                                                      .width = 4,
                                                      .vocab = 5,
                                                      .context = 6,

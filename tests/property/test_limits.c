@@ -13,9 +13,9 @@
 #include "drive.h"
 #include "random_model.h"
 
-static test_model wide_model(rng *r, bool cem, size_t context, size_t hidden)
+static test_model wide_model(rng *r, test_family family, size_t context, size_t hidden)
 {
-    test_model shape = random_shape(r, cem, context);
+    test_model shape = random_shape(r, family, context);
     shape.hidden = hidden;
     random_weights(&shape, r);
     return shape;
@@ -25,7 +25,7 @@ static void rows_that_keep_too_much_are_refused(void **state)
 {
     (void)state;
     rng r = rng_seeded(test_seed(97, 0));
-    test_model shape = wide_model(&r, true, 6, 2064);
+    test_model shape = wide_model(&r, TEST_CEM, 6, 2064);
     descent_model *model = drive_open_test_model(&shape);
     descent_cache *cache = drive_cache(model, DESCENT_PAGE_F32, 0);
     descent_batch *batch = NULL;
@@ -46,7 +46,7 @@ static void narrow_tiles_compute_the_same_bits(void **state)
     (void)state;
     enum { TOKENS = 110 };
     rng r = rng_seeded(test_seed(97, 1));
-    test_model shape = wide_model(&r, false, TOKENS, 300000);
+    test_model shape = wide_model(&r, TEST_NRGPT, TOKENS, 300000);
     descent_model *model = drive_open_test_model(&shape);
     uint32_t *tokens = random_tokens(&r, &shape, TOKENS);
     drive_options whole = {.depth = {{1, 0}}, .max_rows = TOKENS}, few = {.depth = {{1, 0}}, .max_rows = 7};

@@ -31,7 +31,7 @@ static void start(descent_sequence *sequence, descent_site site, const float *x)
 static descent_site random_start(example *e)
 {
     descent_site site = {0, 0, 0, 0};
-    if (e->model.cem) {
+    if (e->model.family == TEST_CEM) {
         site.layer = (uint32_t)rng_below(&e->r, e->model.layers);
         site.kind = (uint32_t)rng_below(&e->r, 2);
     } else {
@@ -44,9 +44,10 @@ static void restarting_from_an_exported_state_gives_the_same_bits(void **state)
 {
     (void)state;
     for (size_t round = 0; round < test_rounds(60); round++) {
-        example_wish wish = {.cem = round % 2, .context = 70};
+        example_wish wish = {.family = family_of(round), .context = 70};
         example e = example_draw(test_seed(80, round), &wish);
-        drive_options options = {.depth = e.depth, .observe = OBSERVE_ALL, .page_type = (descent_page_type)(round / 2 % 2)};
+        drive_options options = {
+            .depth = e.depth, .observe = OBSERVE_ALL, .page_type = (descent_page_type)(round / TEST_FAMILIES % 2)};
         outcome expected = drive(e.engine, e.tokens, e.count, &options);
         descent_site site = random_start(&e);
         size_t from = round % 3 ? rng_below(&e.r, e.count) : 0; /* tokens before run from their embedding */
@@ -114,7 +115,7 @@ static void a_token_needs_the_history_of_its_own_steps(void **state)
 static void a_layered_model_starts_at_step_0_only(void **state)
 {
     (void)state;
-    example_wish wish = {.cem = true, .context = 8, .count = 5};
+    example_wish wish = {.family = TEST_CEM, .context = 8, .count = 5};
     example e = example_draw(test_seed(82, 0), &wish);
     descent_cache *cache = drive_cache(e.engine, DESCENT_PAGE_F32, 0);
     descent_sequence *sequence = drive_sequence(cache, (descent_depth){{3, 3}}, true, e.tokens, 4);
@@ -130,7 +131,7 @@ static void a_layered_model_starts_at_step_0_only(void **state)
 static descent_site random_site(example *e)
 {
     descent_site site = {.layer = (uint32_t)rng_below(&e->r, e->model.layers), .position = rng_below(&e->r, e->count)};
-    site.kind = e->model.cem ? (uint32_t)rng_below(&e->r, 2) : 0;
+    site.kind = e->model.family == TEST_CEM ? (uint32_t)rng_below(&e->r, 2) : 0;
     site.step = (uint32_t)rng_below(&e->r, e->depth.steps[site.kind]);
     return site;
 }
@@ -139,7 +140,7 @@ static void replacing_by_the_same_changes_nothing(void **state)
 {
     (void)state;
     for (size_t round = 0; round < test_rounds(60); round++) {
-        example_wish wish = {.cem = round % 2, .context = 50};
+        example_wish wish = {.family = family_of(round), .context = 50};
         example e = example_draw(test_seed(83, round), &wish);
         drive_options options = {.depth = e.depth, .observe = OBSERVE_ALL};
         outcome expected = drive(e.engine, e.tokens, e.count, &options);
@@ -232,10 +233,10 @@ static void a_change_does_what_the_reference_says(void **state)
     (void)state;
     size_t compared = 0, rounds = test_rounds(120);
     for (size_t round = 0; round < rounds; round++) {
-        example_wish wish = {.cem = round % 2, .context = 50};
+        example_wish wish = {.family = family_of(round), .context = 50};
         example e = example_draw(test_seed(84, round), &wish);
         descent_site site = random_site(&e);
-        descent_intervention how = (descent_intervention)(round / 2 % 4);
+        descent_intervention how = (descent_intervention)(round / TEST_FAMILIES % 4);
         compare_about("seed %llu, %s, %zu tokens at depth %u,%u, %s at layer %u, kind %u, step %u, position %zu",
                       (unsigned long long)test_seed(84, round), test_model_words(&e.model), e.count, e.depth.steps[0],
                       e.depth.steps[1], hows[how], site.layer, site.kind, site.step, site.position);

@@ -74,7 +74,7 @@ static void longer_steps_are_a_nearer_start(void **state)
     for (size_t round = 0; round < test_rounds(90); round++) {
         rng r = rng_seeded(test_seed(90, round));
         double s = scales[round % 6];
-        test_model model = random_model(&r, false, 40);
+        test_model model = random_model(&r, TEST_NRGPT, 40);
         compare_about("seed %llu, %s, s = %g", (unsigned long long)test_seed(90, round), test_model_words(&model), s);
         scale_is_invariant(&model, &r, s);
         test_model_free(&model);

@@ -11,12 +11,12 @@
 #include "example.h"
 
 /* One token, two, and both sides of every multiple of 16 a page may hold; the context is that long, or longer. */
-static void against_reference(bool cem, uint64_t test, size_t rounds, test_weight weight)
+static void against_reference(test_family family, uint64_t test, size_t rounds, test_weight weight)
 {
     static const size_t lengths[] = {1, 33, 2, 32, 31, 64, 15, 65, 16, 17, 63, 47, 48, 49};
     for (size_t round = 0; round < test_rounds(rounds); round++) {
         size_t count = lengths[round % (sizeof lengths / sizeof *lengths)];
-        example_wish wish = {.cem = cem, .weight = weight, .count = count, .context = round % 3 ? count : count + 7};
+        example_wish wish = {.family = family, .weight = weight, .count = count, .context = round % 3 ? count : count + 7};
         example e = example_draw(test_seed(test, round), &wish);
         drive_options options = {.depth = e.depth,
                                  .observe = OBSERVE_ALL,
@@ -35,22 +35,22 @@ static void against_reference(bool cem, uint64_t test, size_t rounds, test_weigh
 static void nrgpt_f32(void **state)
 {
     (void)state;
-    against_reference(false, 1, 200, TEST_F32);
+    against_reference(TEST_NRGPT, 1, 200, TEST_F32);
 }
 
 static void cem_f32(void **state)
 {
     (void)state;
-    against_reference(true, 2, 150, TEST_F32);
+    against_reference(TEST_CEM, 2, 150, TEST_F32);
 }
 
 static void narrower_weights(void **state)
 {
     (void)state;
-    for (unsigned cem = 0; cem < 2; cem++) {
-        against_reference(cem, 3 + cem, 15, TEST_F16);
-        against_reference(cem, 5 + cem, 15, TEST_BF16);
-        against_reference(cem, 7 + cem, 15, TEST_Q8_0);
+    for (test_family family = 0; family < TEST_FAMILIES; family++) {
+        against_reference(family, 3 + family, 15, TEST_F16);
+        against_reference(family, 5 + family, 15, TEST_BF16);
+        against_reference(family, 7 + family, 15, TEST_Q8_0);
     }
 }
 

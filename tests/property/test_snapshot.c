@@ -37,7 +37,7 @@ static descent_sequence *in_some_state(example *e, descent_cache *cache, size_t 
     descent_status status;
     size_t added;
     if (kind != 0) drive_finish(batch, sequence);
-    if (kind == 2 && !e->model.cem) { /* the first half deeper than the rest */
+    if (kind == 2 && e->model.family != TEST_CEM) { /* the first half deeper than the rest */
         descent_depth deeper = {{(uint16_t)(e->depth.steps[0] + 3), 0}};
         expect_ok(descent_sequence_truncate(sequence, count / 2, &status), &status);
         expect_ok(descent_sequence_set_depth(sequence, deeper, &status), &status);
@@ -60,9 +60,9 @@ static void a_restored_sequence_goes_on_with_the_same_bits(void **state)
 {
     (void)state;
     for (size_t round = 0; round < test_rounds(64); round++) {
-        example_wish wish = {.cem = round % 2, .context = 75};
+        example_wish wish = {.family = family_of(round), .context = 75};
         example e = example_draw(test_seed(100, round), &wish);
-        descent_page_type type = (descent_page_type)(round / 2 % 2);
+        descent_page_type type = (descent_page_type)(round / TEST_FAMILIES % 2);
         size_t count = rng_below(&e.r, e.count + 1);
         drive_options options = {.depth = e.depth, .page_type = type};
         outcome expected = drive(e.engine, e.tokens, e.count, &options);
@@ -162,9 +162,9 @@ static void expect_refused(descent_cache *cache, const unsigned char *data, size
 static void damaged_files_are_refused(void **state)
 {
     (void)state;
-    for (unsigned cem = 0; cem < 2; cem++) {
-        example_wish wish = {.cem = cem, .context = 64, .count = 45};
-        example e = example_draw(test_seed(101, cem), &wish);
+    for (test_family family = 0; family < TEST_FAMILIES; family++) {
+        example_wish wish = {.family = family, .context = 64, .count = 45};
+        example e = example_draw(test_seed(101, family), &wish);
         size_t bytes;
         unsigned char *data = saved(&e, &bytes);
         descent_cache *cache = drive_cache(e.engine, DESCENT_PAGE_F32, 0);
@@ -192,9 +192,9 @@ static void damaged_files_are_refused(void **state)
 static void hostile_files_do_no_harm(void **state)
 {
     (void)state;
-    for (unsigned cem = 0; cem < 2; cem++) {
-        example_wish wish = {.cem = cem, .context = 64, .count = 45};
-        example e = example_draw(test_seed(102, cem), &wish);
+    for (test_family family = 0; family < TEST_FAMILIES; family++) {
+        example_wish wish = {.family = family, .context = 64, .count = 45};
+        example e = example_draw(test_seed(102, family), &wish);
         size_t bytes, restored = 0;
         unsigned char *data = saved(&e, &bytes), *bad = test_alloc(bytes, 1);
         descent_cache *cache = drive_cache(e.engine, DESCENT_PAGE_F32, 1u << 22);

@@ -10,7 +10,7 @@ example example_draw(uint64_t seed, const example_wish *wish)
     example e = {.r = rng_seeded(seed)};
     for (size_t draws = 0;; draws++) {
         if (draws == 20000) compare_fail("seed %llu: nothing acceptable in 20000 draws", (unsigned long long)seed);
-        e.model = random_shape(&e.r, wish->cem, wish->context);
+        e.model = random_shape(&e.r, wish->family, wish->context);
         e.model.weight = wish->weight;
         if (wish->adjust) wish->adjust(&e.model);
         random_weights(&e.model, &e.r);

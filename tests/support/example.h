@@ -8,7 +8,7 @@
 #include "reference.h"
 
 typedef struct example_wish {
-    bool cem;
+    test_family family;
     test_weight weight;
     size_t context;
     size_t count; /* tokens; 0: 1..context */

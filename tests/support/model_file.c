@@ -20,7 +20,7 @@ static const char *key_of(const test_model *model, const char *name)
     static char key[8][96];
     static unsigned next;
     char *text = key[next++ % 8];
-    (void)snprintf(text, sizeof key[0], "%s.%s", model->cem ? "cem" : "nrgpt", name);
+    (void)snprintf(text, sizeof key[0], "%s.%s", test_family_name(model->family), name);
     return text;
 }
 
@@ -39,7 +39,7 @@ static void write_tensor(gguf_writer *writer, const test_model *model, const tes
 void write_model(const test_model *model, const char *path)
 {
     gguf_writer *writer = gguf_writer_create();
-    gguf_writer_string(writer, "general.architecture", model->cem ? "cem" : "nrgpt");
+    gguf_writer_string(writer, "general.architecture", test_family_name(model->family));
     gguf_writer_string(writer, "general.name", "test");
     gguf_writer_u32(writer, "general.file_type", file_types[model->weight]);
     if (model->weight == TEST_Q8_0) gguf_writer_u32(writer, "general.quantization_version", 2);
@@ -51,7 +51,7 @@ void write_model(const test_model *model, const char *path)
     gguf_writer_u32(writer, key_of(model, "attention.head_count"), (uint32_t)model->heads);
     gguf_writer_u32(writer, key_of(model, "feed_forward_length"), (uint32_t)model->hidden);
     gguf_writer_f32(writer, key_of(model, "norm_epsilon"), (float)model->norm_epsilon);
-    if (model->cem) {
+    if (model->family == TEST_CEM) {
         gguf_writer_u32(writer, key_of(model, "steps.attention"), model->steps[0]);
         gguf_writer_u32(writer, key_of(model, "steps.mlp"), model->steps[1]);
         gguf_writer_string(writer, key_of(model, "attention.diagonal"), model->diagonal);
@@ -132,7 +132,7 @@ static void read_tensors(const reading *from)
 static void read_family(const reading *from)
 {
     test_model *model = from->model;
-    if (model->cem) {
+    if (model->family == TEST_CEM) {
         descent_status status;
         int32_t rank = -1;
         model->steps[0] = get_u32(from, "steps.attention");
@@ -165,7 +165,11 @@ test_model read_model(const char *path)
     reading from = {.path = path, .model = &model};
     require(gguf_open(path, &from.file, &status), path, &status);
     require(gguf_get_string(from.file, "general.architecture", &architecture, &status), path, &status);
-    model.cem = gguf_string_is(architecture, "cem");
+    while (model.family < TEST_FAMILIES && !gguf_string_is(architecture, test_family_name(model.family))) model.family++;
+    if (model.family == TEST_FAMILIES) {
+        fprintf(stderr, "%s: of a family the tests do not know\n", path);
+        exit(1);
+    }
     model.vocab = get_u32(&from, "vocab_size");
     model.context = get_u32(&from, "context_length");
     model.width = get_u32(&from, "embedding_length");

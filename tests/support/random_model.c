@@ -37,21 +37,21 @@ static const char *one_of(rng *r, const char *const *words, size_t count)
     return words[rng_below(r, count)];
 }
 
-test_model random_shape(rng *r, bool cem, size_t context)
+test_model random_shape(rng *r, test_family family, size_t context)
 {
     static const size_t widths[] = {4, 20, 36, 51, 33, 64, 32, 7};
     static const size_t head_widths[] = {2, 4, 6, 10, 16};
-    test_model m = {.cem = cem, .weight = TEST_F32, .norm_epsilon = (double)1e-5f};
+    test_model m = {.family = family, .weight = TEST_F32, .norm_epsilon = (double)1e-5f};
     m.context = context;
     m.vocab = rng_between(r, 5, 90);
     m.heads = rng_between(r, 1, 5);
-    m.layers = cem ? rng_between(r, 1, 3) : 1;
-    m.width = cem ? m.heads * head_widths[rng_below(r, 5)] : widths[rng_below(r, 8)];
+    m.layers = family == TEST_CEM ? rng_between(r, 1, 3) : 1;
+    m.width = family == TEST_CEM ? m.heads * head_widths[rng_below(r, 5)] : widths[rng_below(r, 8)];
     if (m.width == 2) m.width = 8; /* the norm of two numbers is little more than their signs */
     m.hidden = rng_between(r, 3, 120);
     m.steps[0] = (unsigned)rng_between(r, 1, 5);
-    m.steps[1] = cem ? (unsigned)rng_between(r, 1, 5) : 0;
-    if (cem) {
+    m.steps[1] = family == TEST_CEM ? (unsigned)rng_between(r, 1, 5) : 0;
+    if (family == TEST_CEM) {
         m.diagonal = one_of(r, (const char *const[]){"none", "shared", "per_head"}, 3);
         m.rank = (int)rng_below(r, 3) - 1;
         if (m.rank == 1) m.rank = (int)rng_between(r, 1, m.width < 9 ? m.width : 9);
@@ -141,16 +141,16 @@ static void cem_weights(test_model *m, rng *r)
 
 void random_weights(test_model *model, rng *r)
 {
-    if (model->cem)
+    if (model->family == TEST_CEM)
         cem_weights(model, r);
     else
         nrgpt_weights(model, r);
     test_model_round(model);
 }
 
-test_model random_model(rng *r, bool cem, size_t context)
+test_model random_model(rng *r, test_family family, size_t context)
 {
-    test_model model = random_shape(r, cem, context);
+    test_model model = random_shape(r, family, context);
     random_weights(&model, r);
     return model;
 }
@@ -158,7 +158,7 @@ test_model random_model(rng *r, bool cem, size_t context)
 descent_depth random_depth(rng *r, const test_model *model, size_t most)
 {
     descent_depth depth = {{(uint16_t)rng_between(r, 1, most), 0}};
-    if (model->cem) depth.steps[1] = (uint16_t)rng_between(r, 1, most);
+    if (model->family == TEST_CEM) depth.steps[1] = (uint16_t)rng_between(r, 1, most);
     return depth;
 }
 

@@ -9,14 +9,14 @@
 /* Any variant of a family: every choice is drawn, shapes include odd heads, odd hidden widths and vocabularies, widths that
  * 32 does not divide. Weights are F32; a test that wants another type or variant changes it before random_weights. Trained
  * steps are drawn in 1..5. */
-test_model random_shape(rng *r, bool cem, size_t context);
+test_model random_shape(rng *r, test_family family, size_t context);
 
 /* Adds the tensors the shape asks for, with numbers of a size that keeps states moderate, rounded to the model's weight
  * type: what happens to x in a few steps is then a property of the mathematics, not of chaos. */
 void random_weights(test_model *model, rng *r);
 
 /* Both, and rounded. */
-test_model random_model(rng *r, bool cem, size_t context);
+test_model random_model(rng *r, test_family family, size_t context);
 
 /* A depth of 1..most in every kind the model has. */
 descent_depth random_depth(rng *r, const test_model *model, size_t most);

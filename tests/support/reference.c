@@ -17,14 +17,14 @@ static double *of_nan(size_t count)
 
 size_t reference_kinds(const test_model *model)
 {
-    return model->cem ? 2 : 1;
+    return model->family == TEST_CEM ? 2 : 1;
 }
 
 reference_run reference_run_create(const test_model *model, const reference_request *request)
 {
     size_t count = request->count, kinds = reference_kinds(model);
     reference_run run = {.count = count, .width = model->width, .vocab = model->vocab, .kinds = kinds};
-    run.programs = (model->cem ? model->layers : 1) * kinds;
+    run.programs = (model->family == TEST_CEM ? model->layers : 1) * kinds;
     run.steps = test_alloc(run.programs, sizeof *run.steps);
     run.at = test_alloc(run.programs, sizeof(reference_step *));
     for (size_t p = 0; p < run.programs; p++) {
@@ -81,15 +81,15 @@ double reference_energy(const reference_step *step, size_t position)
 
 reference_run reference_compute(const test_model *model, const reference_request *request)
 {
-    return model->cem ? reference_cem(model, request) : reference_nrgpt(model, request);
+    return model->family == TEST_CEM ? reference_cem(model, request) : reference_nrgpt(model, request);
 }
 
 double reference_frozen_energy(const test_model *model, descent_site site, const double *keys, double (*round_page)(double),
                                const double *g)
 {
     if (!round_page) round_page = round_to_f32;
-    return model->cem ? reference_cem_energy(model, site, keys, round_page, g)
-                      : reference_nrgpt_energy(model, site, keys, round_page, g);
+    return model->family == TEST_CEM ? reference_cem_energy(model, site, keys, round_page, g)
+                                     : reference_nrgpt_energy(model, site, keys, round_page, g);
 }
 
 /* ---- Conditioning ------------------------------------------------------------------------------------------------ */

@@ -18,6 +18,17 @@ void *test_alloc(size_t count, size_t size)
     return memory;
 }
 
+const char *test_family_name(test_family family)
+{
+    static const char *const names[] = {"nrgpt", "cem"};
+    return names[family];
+}
+
+test_family family_of(size_t round)
+{
+    return (test_family)(round % TEST_FAMILIES);
+}
+
 test_tensor *test_model_add(test_model *model, size_t rows, size_t columns, bool matrix, const char *format, ...)
 {
     test_tensor *grown = test_alloc(model->n_tensors + 1, sizeof *grown);
@@ -75,10 +86,10 @@ const char *test_model_words(const test_model *model)
     static char words[320];
     static const char *const types[] = {"F32", "F16", "BF16", "Q8_0"};
     int n = snprintf(words, sizeof words, "%s %s C=%zu V=%zu context=%zu heads=%zu hidden=%zu layers=%zu T=%u,%u",
-                     model->cem ? "cem" : "nrgpt", types[model->weight], model->width, model->vocab, model->context,
+                     test_family_name(model->family), types[model->weight], model->width, model->vocab, model->context,
                      model->heads, model->hidden, model->layers, model->steps[0], model->steps[1]);
     if (n < 0 || (size_t)n >= sizeof words) return words;
-    if (model->cem)
+    if (model->family == TEST_CEM)
         (void)snprintf(words + n, sizeof words - (size_t)n, " diagonal=%s rank=%d %s%s eta=%zu rope=%g", model->diagonal,
                        model->rank, model->activation, model->tied ? " tied" : "", model->eta_entries, model->rope_base);
     else

@@ -13,6 +13,13 @@
 
 typedef enum test_weight { TEST_F32 = 0, TEST_F16, TEST_BF16, TEST_Q8_0 } test_weight;
 
+typedef enum test_family { TEST_NRGPT = 0, TEST_CEM, TEST_FAMILIES } test_family;
+
+/* general.architecture of the family's files. */
+const char *test_family_name(test_family family);
+/* Rounds of a test take the families in turn. */
+test_family family_of(size_t round);
+
 typedef struct test_tensor {
     char name[64];
     size_t n_dims, rows, columns;
@@ -21,7 +28,7 @@ typedef struct test_tensor {
 } test_tensor;
 
 typedef struct test_model {
-    bool cem; /* otherwise NRGPT */
+    test_family family;
     test_weight weight;
     size_t width, vocab, context, heads, hidden, layers;
     double norm_epsilon;

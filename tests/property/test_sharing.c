@@ -23,10 +23,10 @@ typedef struct setting {
     descent_batch *batch;
 } setting;
 
-static setting set_up(uint64_t test, test_family family, uint64_t limit)
+static setting set_up(uint64_t test, test_family chosen, uint64_t limit)
 {
-    example_wish wish = {.family = family, .context = TOKENS + 3, .count = TOKENS, .most = 3};
-    setting s = {.e = example_draw(test_seed(test, family), &wish)};
+    example_wish wish = {.family = chosen, .context = TOKENS + 3, .count = TOKENS, .most = 3};
+    setting s = {.e = example_draw(test_seed(test, chosen), &wish)};
     drive_options alone = {.depth = s.e.depth};
     s.expected = drive(s.e.engine, s.e.tokens, TOKENS, &alone);
     s.cache = drive_cache(s.e.engine, DESCENT_PAGE_F32, limit);
@@ -73,8 +73,8 @@ static size_t found(setting *s, descent_sequence_options options, size_t count)
 static void pages_are_found_up_to_the_last_token(void **state)
 {
     (void)state;
-    for (test_family family = 0; family < TEST_FAMILIES; family++) {
-        setting s = set_up(130, family, 0);
+    for (test_family chosen = 0; chosen < TEST_FAMILIES; chosen++) {
+        setting s = set_up(130, chosen, 0);
         const descent_sequence_options anybody = {.share_group = 0};
         assert_int_equal(found(&s, anybody, TOKENS), 0);
         assert_int_equal(found(&s, anybody, TOKENS), 3 * PAGE_TOKENS);
@@ -91,8 +91,8 @@ static void pages_are_found_up_to_the_last_token(void **state)
 static void groups_and_hermits_do_not_share(void **state)
 {
     (void)state;
-    for (test_family family = 0; family < TEST_FAMILIES; family++) {
-        setting s = set_up(131, family, 0);
+    for (test_family chosen = 0; chosen < TEST_FAMILIES; chosen++) {
+        setting s = set_up(131, chosen, 0);
         const descent_sequence_options one = {.share_group = 1}, two = {.share_group = 2},
                                        hermit = {.share_group = 1, .no_sharing = true};
         assert_int_equal(found(&s, hermit, TOKENS), 0);
@@ -110,8 +110,8 @@ static void groups_and_hermits_do_not_share(void **state)
 static void the_same_tokens_behind_others_are_not_the_same(void **state)
 {
     (void)state;
-    for (test_family family = 0; family < TEST_FAMILIES; family++) {
-        setting s = set_up(132, family, 0);
+    for (test_family chosen = 0; chosen < TEST_FAMILIES; chosen++) {
+        setting s = set_up(132, chosen, 0);
         uint32_t *other = test_alloc(TOKENS, sizeof *other);
         memcpy(other, s.e.tokens, TOKENS * sizeof *other);
         other[0] = other[0] ? 0 : 1;
@@ -125,7 +125,7 @@ static void the_same_tokens_behind_others_are_not_the_same(void **state)
         descent_sequence *sequence = drive_sequence(s.cache, deeper, true, s.e.tokens, TOKENS);
         assert_int_equal(descent_sequence_reused(sequence), 0); /* not deep enough: none count, some may be there */
         drive_finish(s.batch, sequence);
-        size_t steps = family == TEST_CEM ? TOKENS * s.e.model.layers * (deeper.steps[0] + (size_t)deeper.steps[1])
+        size_t steps = chosen == TEST_CEM ? TOKENS * s.e.model.layers * (deeper.steps[0] + (size_t)deeper.steps[1])
                                           : 3 * PAGE_TOKENS + (TOKENS - 3 * PAGE_TOKENS) * (size_t)deeper.steps[0];
         assert_int_equal(descent_sequence_steps_run(sequence), steps);
         descent_sequence_destroy(sequence);
@@ -140,9 +140,9 @@ static void who_goes_another_way_takes_nothing_along(void **state)
 {
     static const size_t cuts[] = {1, 20, PAGE_TOKENS, PAGE_TOKENS + 5, 2 * PAGE_TOKENS - 1, 2 * PAGE_TOKENS + 9};
     (void)state;
-    for (test_family family = 0; family < TEST_FAMILIES; family++)
+    for (test_family chosen = 0; chosen < TEST_FAMILIES; chosen++)
         for (size_t n = 0; n < sizeof cuts / sizeof *cuts; n++) {
-            setting s = set_up(133 + n, family, 0);
+            setting s = set_up(133 + n, chosen, 0);
             size_t cut = cuts[n];
             descent_status status;
             descent_sequence *stays = drive_sequence(s.cache, s.e.depth, true, s.e.tokens, TOKENS);
@@ -178,11 +178,11 @@ static void who_goes_another_way_takes_nothing_along(void **state)
 static void held_pages_stay_and_idle_ones_go(void **state)
 {
     (void)state;
-    for (test_family family = 0; family < TEST_FAMILIES; family++) {
-        setting probe = set_up(140, family, 0);
+    for (test_family chosen = 0; chosen < TEST_FAMILIES; chosen++) {
+        setting probe = set_up(140, chosen, 0);
         uint64_t needed = descent_cache_bytes_needed(probe.e.engine, DESCENT_PAGE_F32, TOKENS, probe.e.depth);
         tear_down(&probe);
-        setting s = set_up(140, family, needed + needed / 2);
+        setting s = set_up(140, chosen, needed + needed / 2);
         uint32_t *other = random_tokens(&s.e.r, &s.e.model, TOKENS);
         other[0] = s.e.tokens[0] ? 0 : 1;
         descent_sequence *held = drive_sequence(s.cache, s.e.depth, true, s.e.tokens, TOKENS);

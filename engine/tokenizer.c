@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const tokenizer_kind *const kinds[] = {&tokenizer_chars, &tokenizer_words, &tokenizer_spm};
+static const tokenizer_kind *const kinds[] = {&tokenizer_chars, &tokenizer_words, &tokenizer_spm, &tokenizer_unigram};
 
 static const char TOKENS_KEY[] = "tokenizer.ggml.tokens", TYPES_KEY[] = "tokenizer.ggml.token_type";
 

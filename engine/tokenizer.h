@@ -96,6 +96,7 @@ typedef struct tokenizer_kind {
 extern const tokenizer_kind tokenizer_chars;
 extern const tokenizer_kind tokenizer_words;
 extern const tokenizer_kind tokenizer_spm;
+extern const tokenizer_kind tokenizer_unigram;
 
 struct descent_tokenizer {
     const tokenizer_kind *kind;

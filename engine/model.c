@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const family *const families[] = {&nrgpt_family, &cem_family};
+static const family *const families[] = {&nrgpt_family, &cem_family, &gpt_family, &gpt_rec_parallel_family};
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
 
 const char *descent_version(void)
@@ -240,9 +240,12 @@ static descent_code choose_family(descent_model *model, descent_status *status)
     for (size_t i = 0; i < N_FAMILIES; i++)
         if (gguf_string_is(architecture, families[i]->name)) model->family = families[i];
     if (!model->family) {
+        char known[96] = "";
+        for (size_t i = 0, used = 0; i < N_FAMILIES && used < sizeof known; i++)
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", families[i]->name);
         int shown = architecture.bytes < 40 ? (int)architecture.bytes : 40;
-        return descent_fail(status, DESCENT_UNSUPPORTED, "general.architecture is \"%.*s\"; this version knows nrgpt and cem",
-                            shown, architecture.text);
+        return descent_fail(status, DESCENT_UNSUPPORTED, "general.architecture is \"%.*s\"; this version knows %s", shown,
+                            architecture.text, known);
     }
     uint32_t version;
     return gguf_get_u32(model->file, "descent.format_version", 1, 1, &version, status);

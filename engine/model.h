@@ -68,7 +68,7 @@ struct descent_model {
     size_t n_widened;
 };
 
-extern const family nrgpt_family, cem_family;
+extern const family nrgpt_family, cem_family, gpt_family, gpt_rec_parallel_family;
 
 /* ---- For a family's load --------------------------------------------------------------------------------------- */
 

@@ -6,6 +6,7 @@
     tensor     a lazy tensor: where its numbers lie, read a few rows at a time
     nrgpt, cem a family's layout: names, shapes and configuration checked, the model as a list of GGUF tensors
     words, spm tokenizer files
+    progress   the bar, the last line and the exit status, for generate_model.py as well
     gguf_out   the GGUF file, written in pieces beside its final name
 
 Everything read is untrusted. Whatever is wrong with it ends in a ConvertError, one line that says what and where.

@@ -4,14 +4,12 @@
 import argparse
 import os
 import re
-import signal
 import sys
 
-from . import gguf_out, nrgpt, source
+from . import gguf_out, nrgpt, progress, source
 from .errors import ConvertError
 from .model import MAX_STEPS
 
-_SHOW_PROGRESS_FROM = 64 << 20
 _GPT2 = (50257, 50304)
 
 
@@ -65,23 +63,8 @@ def _arguments(argv):
     return parser.parse_args(argv)
 
 
-def _progress(total):
-    """A line that counts up on a terminal when there is something to wait for; elsewhere nothing."""
-    if total < _SHOW_PROGRESS_FROM or not sys.stderr.isatty():
-        return lambda n: None
-    done = 0
-
-    def more(n):
-        nonlocal done
-        done += n
-        end = "\n" if done >= total else ""
-        print(f"\r{100 * done // total:3d}% of {total / 1e6:.0f} MB", end=end, file=sys.stderr, flush=True)
-
-    return more
-
-
 def _note(text):
-    print(f"convert.py: {text}", file=sys.stderr)
+    progress.note("convert.py", text)
 
 
 def convert(arguments):
@@ -96,7 +79,7 @@ def convert(arguments):
         name = arguments.name or os.path.splitext(os.path.basename(arguments.output))[0]
         name = name.encode("utf-8", "replace").decode("utf-8")
         total = gguf_out.total_bytes(model, arguments.type)
-        size = gguf_out.write(model, tokenizer, arguments.output, arguments.type, name, path, _progress(total))
+        size = gguf_out.write(model, tokenizer, arguments.output, arguments.type, name, path, progress.meter(total))
     if tokenizer is None:
         guess = f"; {model.vocab} ids suggest GPT-2 BPE, which cannot be read" if model.vocab in _GPT2 else ""
         _note(f"{path}: no tokenizer beside it{guess}: the model takes and gives token ids only")
@@ -107,24 +90,5 @@ def convert(arguments):
             f"{len(model.weights)} tensors, {arguments.type}, {size} bytes, tokenizer: {words}")
 
 
-def _stop(number, frame):
-    raise SystemExit(128 + number)
-
-
 def main(argv):
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")
-    signal.signal(signal.SIGTERM, _stop)  # so that the unfinished file is removed
-    try:
-        print(convert(_arguments(argv)))
-    except ConvertError as e:
-        _note(e)
-    except OSError as e:
-        _note(f"{e.filename}: {e.strerror}" if e.filename else e.strerror or str(e))
-    except MemoryError:
-        _note("not enough memory")
-    except KeyboardInterrupt:
-        return 130
-    else:
-        return 0
-    return 1
+    return progress.run("convert.py", lambda: convert(_arguments(argv)))

@@ -82,10 +82,11 @@ static void description(void **state)
         assert_int_equal(info->vocab, m->vocab);
         assert_int_equal(info->context, m->context);
         assert_int_equal(info->layers, m->layers);
-        assert_int_equal(info->kinds, family == TEST_CEM ? 2 : 1);
-        assert_int_equal(info->deepens, family != TEST_CEM);
+        assert_int_equal(info->kinds, test_kinds(family));
+        assert_int_equal(info->deepens, test_deepens(family));
         for (unsigned k = 0; k < DESCENT_MAX_KINDS; k++) assert_int_equal(info->trained.steps[k], m->steps[k]);
-        assert_int_equal(info->terms[0], family == TEST_CEM ? 1 : 2);
+        for (unsigned k = 0; k < info->kinds; k++)
+            assert_int_equal(info->terms[k], !test_has_energy(family, k) ? 0 : family == TEST_NRGPT ? 2 : 1);
         uint64_t numbers = 0;
         for (size_t i = 0; i < m->n_tensors; i++) {
             descent_tensor_info tensor;

@@ -106,7 +106,8 @@ static mates mates_create(descent_cache *cache, const descent_model *model, cons
         uint32_t own[24];
         size_t length = rng_between(r, 1, info->context < 24 ? info->context : 24);
         size_t same = rng_below(r, 2) ? rng_below(r, length + 1) : 0;
-        for (size_t k = 0; k < info->kinds; k++) depth.steps[k] = (uint16_t)rng_between(r, 1, 9);
+        for (size_t k = 0; k < info->kinds; k++)
+            if (info->trained.steps[k]) depth.steps[k] = (uint16_t)rng_between(r, 1, 9);
         for (size_t n = 0; n < length; n++) own[n] = n < same && n < count ? tokens[n] : (uint32_t)rng_below(r, info->vocab);
         m.sequences[i] = drive_sequence(cache, depth, options->sharing, own, length);
     }

@@ -157,8 +157,9 @@ test_model random_model(rng *r, test_family family, size_t context)
 
 descent_depth random_depth(rng *r, const test_model *model, size_t most)
 {
-    descent_depth depth = {{(uint16_t)rng_between(r, 1, most), 0}};
-    if (model->family == TEST_CEM) depth.steps[1] = (uint16_t)rng_between(r, 1, most);
+    descent_depth depth = {{0}};
+    for (size_t k = 0; k < DESCENT_MAX_KINDS; k++)
+        if (test_has_depth(model->family, k)) depth.steps[k] = (uint16_t)rng_between(r, 1, most);
     return depth;
 }
 

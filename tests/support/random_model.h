@@ -18,7 +18,7 @@ void random_weights(test_model *model, rng *r);
 /* Both, and rounded. */
 test_model random_model(rng *r, test_family family, size_t context);
 
-/* A depth of 1..most in every kind the model has. */
+/* A depth of 1..most in every kind that has one. */
 descent_depth random_depth(rng *r, const test_model *model, size_t most);
 /* count tokens below the vocabulary. Owned by the caller. */
 uint32_t *random_tokens(rng *r, const test_model *model, size_t count);

@@ -17,18 +17,18 @@ static double *of_nan(size_t count)
 
 size_t reference_kinds(const test_model *model)
 {
-    return model->family == TEST_CEM ? 2 : 1;
+    return test_kinds(model->family);
 }
 
 reference_run reference_run_create(const test_model *model, const reference_request *request)
 {
     size_t count = request->count, kinds = reference_kinds(model);
     reference_run run = {.count = count, .width = model->width, .vocab = model->vocab, .kinds = kinds};
-    run.programs = (model->family == TEST_CEM ? model->layers : 1) * kinds;
+    run.programs = model->layers * kinds;
     run.steps = test_alloc(run.programs, sizeof *run.steps);
     run.at = test_alloc(run.programs, sizeof(reference_step *));
     for (size_t p = 0; p < run.programs; p++) {
-        run.steps[p] = request->depth.steps[p % kinds];
+        run.steps[p] = request->depth.steps[p % kinds] ? request->depth.steps[p % kinds] : 1;
         run.at[p] = test_alloc(run.steps[p] + 1, sizeof(reference_step));
         for (size_t t = 0; t <= run.steps[p]; t++) {
             reference_step *step = &run.at[p][t];

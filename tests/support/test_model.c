@@ -18,10 +18,38 @@ void *test_alloc(size_t count, size_t size)
     return memory;
 }
 
+static const struct {
+    const char *architecture;
+    size_t kinds;
+    bool depth[2], energy[2], deepens;
+} families[] = {
+    [TEST_NRGPT] = {"nrgpt", 1, {true, false}, {true, false}, true},
+    [TEST_CEM] = {"cem", 2, {true, true}, {true, true}, false},
+};
+
 const char *test_family_name(test_family family)
 {
-    static const char *const names[] = {"nrgpt", "cem"};
-    return names[family];
+    return families[family].architecture;
+}
+
+size_t test_kinds(test_family family)
+{
+    return families[family].kinds;
+}
+
+bool test_has_depth(test_family family, size_t kind)
+{
+    return families[family].depth[kind];
+}
+
+bool test_has_energy(test_family family, size_t kind)
+{
+    return families[family].energy[kind];
+}
+
+bool test_deepens(test_family family)
+{
+    return families[family].deepens;
 }
 
 test_family family_of(size_t round)

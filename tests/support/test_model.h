@@ -17,6 +17,13 @@ typedef enum test_family { TEST_NRGPT = 0, TEST_CEM, TEST_FAMILIES } test_family
 
 /* general.architecture of the family's files. */
 const char *test_family_name(test_family family);
+/* Kinds of sub-layer of its layers; 1: it is one block. */
+size_t test_kinds(test_family family);
+/* Whether sub-layers of a kind have a T of their own, and an energy. */
+bool test_has_depth(test_family family, size_t kind);
+bool test_has_energy(test_family family, size_t kind);
+/* Tokens computed at one T serve as they are at others. */
+bool test_deepens(test_family family);
 /* Rounds of a test take the families in turn. */
 test_family family_of(size_t round);
 

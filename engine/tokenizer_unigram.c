@@ -3,9 +3,10 @@
  * Of all ways to cut a normalized text (spm_normalizer.h) into tokens, the one whose scores have the largest sum. For each
  * place of the text, from the left, every token that begins there (one walk down a tree of all spellings) offers the place
  * where it ends a better way to get there; then the best way is followed back from the end. A place where no token is one
- * character long offers that character as unknown, at 10 less than the lowest score. User-defined tokens score so that
- * they win. Sums are kept as 32-bit floats and compared before they are rounded, as the library does, and the way found
- * first wins among equals: that is what makes the ids the same where scores tie.
+ * character long offers that character as unknown, at 10 less than the lowest score. A user-defined token of n bytes
+ * scores (n - 1) / 10, whatever the file says: more than any real token. Sums are 32-bit floats, added from the left, and
+ * the way found first wins among equals: that is what makes the ids the same where scores tie (so version 0.2.3 of the
+ * library; earlier ones compared sums before they were rounded).
  *
  * n bytes take n walks of at most the longest spelling, in memory of 12 bytes a byte. tokenizer.c drives it; `search`
  * below is one call's memory. */
@@ -24,23 +25,16 @@ typedef struct unigram {
     spm_vocabulary vocabulary; /* first: spm_vocabulary.h */
     token_trie trie;           /* normal and user-defined tokens */
     float unknown_score;
-    float best_score; /* of the normal tokens */
 } unigram;
 
 /* ---- Loading ----------------------------------------------------------------------------------------------------- */
 
-/* The library's starting values, which stay where all scores are negative (best) or no token is normal (lowest). */
-static void find_extremes(const descent_tokenizer *t, unigram *u)
+static float lowest_score(const descent_tokenizer *t, const float *scores)
 {
-    float lowest = FLT_MAX, best = FLT_MIN;
-    for (uint32_t id = 0; id < t->count; id++) {
-        float score = u->vocabulary.scores[id];
-        if (t->types[id] != TOKEN_NORMAL) continue;
-        if (score < lowest) lowest = score;
-        if (score > best) best = score;
-    }
-    u->unknown_score = lowest - UNKNOWN_PENALTY;
-    u->best_score = best;
+    float lowest = FLT_MAX;
+    for (uint32_t id = 0; id < t->count; id++)
+        if (t->types[id] == TOKEN_NORMAL && scores[id] < lowest) lowest = scores[id];
+    return lowest;
 }
 
 static descent_code load(descent_tokenizer *t, const gguf_file *file, descent_status *status)
@@ -50,7 +44,7 @@ static descent_code load(descent_tokenizer *t, const gguf_file *file, descent_st
     t->own = u;
     descent_code code = spm_vocabulary_load(&u->vocabulary, t, file, status);
     if (code) return code;
-    find_extremes(t, u);
+    u->unknown_score = lowest_score(t, u->vocabulary.scores) - UNKNOWN_PENALTY;
     token_prefixes texts = {0};
     code =
         token_prefixes_build(&texts, t->spellings, t->types, t->count, 1u << TOKEN_NORMAL | 1u << TOKEN_USER_DEFINED, status);
@@ -89,9 +83,9 @@ typedef struct search {
     size_t way_room;
 } search;
 
-static void offer(way *to, double score, uint32_t start, uint32_t id)
+static void offer(way *to, float score, uint32_t start, uint32_t id)
 {
-    if (to->start == UNREACHED || score > (double)to->score) *to = (way){(float)score, start, id};
+    if (to->start == UNREACHED || score > to->score) *to = (way){score, start, id};
 }
 
 /* A character's bytes by what its first one says: the text is valid as long as the normalizer's table is. */
@@ -116,12 +110,12 @@ static uint32_t go_on(search *s, uint32_t start)
         if (node == TOKENIZER_NONE) break;
         uint32_t id = u->trie.ids[node];
         if (id == TOKENIZER_NONE) continue;
-        double score = (double)scores[id];
-        if (s->t->types[id] == TOKEN_USER_DEFINED) score = (double)((float)(end - start) * u->best_score) - 0.1;
-        offer(&s->ways[end], score + (double)so_far, start, id);
+        float score = scores[id];
+        if (s->t->types[id] == TOKEN_USER_DEFINED) score = (float)(0.1 * (double)(end - start) - 0.1);
+        offer(&s->ways[end], score + so_far, start, id);
         one_character |= end == next;
     }
-    if (!one_character) offer(&s->ways[next], (double)(u->unknown_score + so_far), start, TOKENIZER_NONE);
+    if (!one_character) offer(&s->ways[next], u->unknown_score + so_far, start, TOKENIZER_NONE);
     return next;
 }
 

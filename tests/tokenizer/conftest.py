@@ -71,7 +71,20 @@ TRAINED = {
                      split_by_whitespace=False, split_digits=True),
     "bare": dict(normalization_rule_name="nfkc", byte_fallback=False, add_dummy_prefix=False, remove_extra_whitespaces=False),
 }
-MODELS = ["cem-kjv", *TRAINED]
+UNIGRAM = {
+    "unigram_nmt_nfkc": dict(normalization_rule_name="nmt_nfkc", byte_fallback=True, vocab_size=1200,
+                             user_defined_symbols=["<sep>", "[INST]", "aab", "ab"]),
+    "unigram_identity": dict(normalization_rule_name="identity", byte_fallback=False, remove_extra_whitespaces=False,
+                             add_dummy_prefix=False, vocab_size=400),
+    "unigram_nfkc_cf": dict(normalization_rule_name="nfkc_cf", byte_fallback=False, add_dummy_prefix=False, pad_id=3,
+                            split_digits=True, vocab_size=2400, control_symbols=["<|im_start|>"]),
+    "unigram_verbatim": dict(normalization_rule_name="identity", byte_fallback=True, remove_extra_whitespaces=False,
+                             user_defined_symbols=["aa\u2581b", "<sep", "\n", "\u2581\u2581", "a"], vocab_size=3000,
+                             control_symbols=["<|im_start|>"], split_by_whitespace=False, split_by_unicode_script=False),
+    "unigram_nfkc": dict(normalization_rule_name="nfkc", byte_fallback=False, remove_extra_whitespaces=False, vocab_size=800,
+                         unk_id=2, bos_id=0, eos_id=1, character_coverage=0.98),
+}
+MODELS = ["cem-kjv", *TRAINED, *UNIGRAM]
 
 SYLLABLES = ("ka to mi shen ver lo ing ed tion un re st är ö ñ 東京 に は を かな カナ при вет мир καλη μερα שלום سلام नमस्ते 한국 어를 "
              "ﬁ ½ № ™ Å １２ ① ㍿ … - , . ! ' \" ( ) 0 1 2 3 7 9 x y").split()
@@ -98,11 +111,12 @@ def proto(tmp_path_factory):
     made = {}
 
     def get(name):
-        if name not in made and name in TRAINED:
+        if name not in made and (name in TRAINED or name in UNIGRAM):
+            options = UNIGRAM[name] if name in UNIGRAM else dict(vocab_size=1200, **TRAINED[name])
             prefix = tmp_path_factory.mktemp(name) / "model"
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=iter(corpus()[1]), model_prefix=str(prefix), model_type="bpe", vocab_size=1200,
-                hard_vocab_limit=False, num_threads=2, minloglevel=2, **TRAINED[name])
+                sentence_iterator=iter(corpus()[1]), model_prefix=str(prefix), model_type="unigram" if name in UNIGRAM else "bpe",
+                hard_vocab_limit=False, num_threads=2, minloglevel=2, **options)
             made[name] = prefix.with_suffix(".model").read_bytes()
         elif name not in made:
             made[name] = (DATA / f"{name}.tokenizer.model").read_bytes()

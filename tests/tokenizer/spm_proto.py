@@ -9,6 +9,7 @@ import gguf
 
 @dataclass
 class Model:
+    kind: str = "t5"  # tokenizer.ggml.model
     pieces: list = field(default_factory=list)
     scores: list = field(default_factory=list)
     types: list = field(default_factory=list)
@@ -55,7 +56,9 @@ def read(data):
             model.scores.append(struct.unpack("<f", piece.get(2, bytes(4)))[0])
             model.types.append(piece.get(3, 1))
         elif number == 2:
-            ids.update((n, v) for n, v in _fields(value) if n in ids)
+            trainer = dict(_fields(value))
+            ids.update((n, v) for n, v in trainer.items() if n in ids)
+            model.kind = {1: "t5", 2: "llama"}[trainer.get(3, 1)]
         elif number == 3:
             spec = dict(_fields(value))
             model.charsmap = spec.get(2, b"")
@@ -73,13 +76,14 @@ def write_gguf(model, path, **changed):
     """`changed` replaces fields of the model."""
     fields = {**model.__dict__, **changed}
     writer = gguf.GGUFWriter(path, "cem")
-    writer.add_tokenizer_model("llama")
+    writer.add_tokenizer_model(fields["kind"])
     writer.add_token_list(fields["pieces"])
     writer.add_token_scores(fields["scores"])
     writer.add_token_types(fields["types"])
     for name, value in fields["ids"].items():
         writer.add_uint32(f"tokenizer.ggml.{name}_token_id", value)
     writer.add_add_bos_token(False)
+    writer.add_add_eos_token(False)
     writer.add_add_space_prefix(fields["add_dummy_prefix"])
     writer.add_remove_extra_whitespaces(fields["remove_extra_whitespaces"])
     if fields["charsmap"]:

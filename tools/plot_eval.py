@@ -21,34 +21,73 @@ def ticks(low, high, about=5):
     return [k * step for k in range(first, math.ceil(high / step) + 1)]
 
 
-def draw(points, quantity, title, trained):
-    """points: (T as a number, label, value); T on a logarithmic axis."""
-    xs = [math.log2(x) for x, _, _ in points]
-    ys = [y for _, _, y in points]
-    marks = ticks(min(ys), max(ys) if max(ys) > min(ys) else min(ys) + 1)
-    span_x = (max(xs) - min(xs)) or 1
-    at_x = lambda x: LEFT + (math.log2(x) - min(xs)) / span_x * (WIDTH - LEFT - RIGHT - 20) + 10
-    at_y = lambda y: HEIGHT - BOTTOM - (y - marks[0]) / (marks[-1] - marks[0]) * (HEIGHT - TOP - BOTTOM)
-    out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
-        'font-family="sans-serif" font-size="12">',
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>',
-        f'<text x="{LEFT}" y="24" font-size="15" font-weight="bold">{escape(title)}</text>',
-    ]
-    for y in marks:
-        out.append(f'<path d="M{LEFT} {at_y(y):.1f}H{WIDTH - RIGHT}" stroke="#ddd"/>'
-                   f'<text x="{LEFT - 8}" y="{at_y(y) + 4:.1f}" text-anchor="end">{y:g}</text>')
+class Chart:
+    """The frame of one drawing: T on a logarithmic axis, a quantity upwards. `xs` and `ys` are what it must hold."""
+
+    def __init__(self, xs, ys):
+        self.low_x = math.log2(min(xs))
+        self.span_x = (math.log2(max(xs)) - self.low_x) or 1
+        self.marks = ticks(min(ys), max(ys) if max(ys) > min(ys) else min(ys) + 1)
+
+    def x(self, value):
+        return LEFT + (math.log2(value) - self.low_x) / self.span_x * (WIDTH - LEFT - RIGHT - 20) + 10
+
+    def y(self, value):
+        return HEIGHT - BOTTOM - (value - self.marks[0]) / (self.marks[-1] - self.marks[0]) * (HEIGHT - TOP - BOTTOM)
+
+    def frame(self, quantity, title, axis):
+        out = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
+            'font-family="sans-serif" font-size="12">',
+            f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>',
+            f'<text x="{LEFT}" y="24" font-size="15" font-weight="bold">{escape(title)}</text>',
+            f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 12}" text-anchor="middle">{escape(axis)}</text>',
+            f'<text transform="translate(18 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)" text-anchor="middle">'
+            f'{escape(quantity)}</text>',
+        ]
+        for y in self.marks:
+            out.append(f'<path d="M{LEFT} {self.y(y):.1f}H{WIDTH - RIGHT}" stroke="#ddd"/>'
+                       f'<text x="{LEFT - 8}" y="{self.y(y) + 4:.1f}" text-anchor="end">{y:g}</text>')
+        return out
+
+    def trained(self, steps):
+        return (f'<path d="M{self.x(steps):.1f} {TOP}V{HEIGHT - BOTTOM}" stroke="#b35900" stroke-dasharray="4 4"/>'
+                f'<text x="{self.x(steps) + 5:.1f}" y="{TOP + 10}" fill="#b35900">trained T</text>')
+
+    def reference(self, name, value):
+        """A level across the drawing."""
+        return (f'<path d="M{LEFT} {self.y(value):.1f}H{WIDTH - RIGHT}" stroke="#666" stroke-dasharray="2 3"/>'
+                f'<text x="{WIDTH - RIGHT - 4}" y="{self.y(value) - 5:.1f}" text-anchor="end" fill="#444">{escape(name)}</text>')
+
+    def point(self, x, label, y, low=None, high=None):
+        interval = "" if low is None else f", 95% {low:.4f} to {high:.4f}"
+        bar = "" if low is None else (f'<path d="M{self.x(x):.1f} {self.y(low):.1f}V{self.y(high):.1f}" stroke="#1f5fa8" '
+                                      'stroke-width="1.5"/>')
+        return (f'{bar}<circle cx="{self.x(x):.1f}" cy="{self.y(y):.1f}" r="3.5" fill="#1f5fa8">'
+                f'<title>T = {escape(label)}: {y:.4f}{interval}</title></circle>'
+                f'<text x="{self.x(x):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{escape(label)}</text>')
+
+
+def draw(points, quantity, title, trained=None, axis="recursion depth T (steps)", joined=True, references=()):
+    """points: (T as a number, label, value[, low, high]), joined by a line where they are readings of one model; references:
+    (name, value)."""
+    values = [v for _, *rest in points for v in rest[1:]] + [v for _, v in references]
+    chart = Chart([p[0] for p in points] + ([trained] if trained else []), values)
+    out = chart.frame(quantity, title, axis)
     if trained:
-        out.append(f'<path d="M{at_x(trained):.1f} {TOP}V{HEIGHT - BOTTOM}" stroke="#b35900" stroke-dasharray="4 4"/>'
-                   f'<text x="{at_x(trained) + 5:.1f}" y="{TOP + 10}" fill="#b35900">trained T</text>')
-    line = " ".join(f"{at_x(x):.1f},{at_y(y):.1f}" for x, _, y in points)
-    out.append(f'<polyline points="{line}" fill="none" stroke="#1f5fa8" stroke-width="2"/>')
-    for x, label, y in points:
-        out.append(f'<circle cx="{at_x(x):.1f}" cy="{at_y(y):.1f}" r="3.5" fill="#1f5fa8"><title>T = {label}: {y:.4f}</title></circle>'
-                   f'<text x="{at_x(x):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{label}</text>')
-    out.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 12}" text-anchor="middle">recursion depth T (steps)</text>')
-    out.append(f'<text transform="translate(18 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)" text-anchor="middle">{escape(quantity)}</text>')
+        out.append(chart.trained(trained))
+    out += [chart.reference(name, value) for name, value in references]
+    if joined:
+        line = " ".join(f"{chart.x(p[0]):.1f},{chart.y(p[2]):.1f}" for p in points)
+        out.append(f'<polyline points="{line}" fill="none" stroke="#1f5fa8" stroke-width="2"/>')
+    out += [chart.point(*p) for p in points]
     return "\n".join(out + ["</svg>", ""])
+
+
+def steps_of(label):
+    """A place on the axis for a depth as the program writes it, 12 or 3x2: the mean of its numbers."""
+    numbers = [int(n) for n in str(label).split("x")]
+    return sum(numbers) / len(numbers)
 
 
 def read(text):
@@ -56,12 +95,7 @@ def read(text):
     if not results:
         raise ValueError("no results")
     key, quantity = ("loss", "loss (nats per token)") if "loss" in results[0] else ("exact_match", "exact match")
-    points = []
-    for r in results:
-        label = str(r["steps"])
-        numbers = [int(n) for n in label.split("x")]
-        points.append((sum(numbers) / len(numbers), label, r[key]))
-    return sorted(points), quantity
+    return sorted((steps_of(r["steps"]), str(r["steps"]), r[key]) for r in results), quantity
 
 
 def main():

@@ -41,6 +41,43 @@ def nrgpt_state(variant="ff2w", V=11, C=6, H=2, F=24, context=5, strict=False, b
     return state
 
 
+def gpt_state(blocks=2, V=11, C=7, H=2, F=28, context=5, extra=0, seed=0):
+    """`blocks` None: the one block of GPT_Rec_parallel. `extra`: by how much the mask is larger than the context."""
+    rng = np.random.default_rng(seed)
+
+    def draw(*shape):
+        return rng.standard_normal(shape).astype(np.float32)
+
+    state = OrderedDict(pos_idx=np.arange(context))
+    state["token_embedding_table.weight"] = draw(V, C)
+    state["position_embedding_table.weight"] = draw(context, C)
+    D = C // H
+    for at in ["blocks"] if blocks is None else [f"blocks.{l}" for l in range(blocks)]:
+        for h in range(H):
+            state[f"{at}.sa.heads.{h}.tril"] = np.tri(context + extra, dtype=np.float32)
+            for part in ("key", "query", "value"):
+                state[f"{at}.sa.heads.{h}.{part}.weight"] = draw(D, C)
+        state[f"{at}.sa.proj.weight"], state[f"{at}.sa.proj.bias"] = draw(C, H * D), draw(C)
+        state[f"{at}.ffwd.net.0.weight"], state[f"{at}.ffwd.net.0.bias"] = draw(F, C), draw(F)
+        state[f"{at}.ffwd.net.2.weight"], state[f"{at}.ffwd.net.2.bias"] = draw(C, F), draw(C)
+        for norm in ("ln1", "ln2"):
+            state[f"{at}.{norm}.weight"], state[f"{at}.{norm}.bias"] = draw(C), draw(C)
+    state["ln_f.weight"], state["ln_f.bias"] = draw(C), draw(C)
+    state["lm_head.weight"], state["lm_head.bias"] = draw(V, C), draw(V)
+    return state
+
+
+def gpt_training(state, name, n_layer, **settings):
+    """What the authors' trainer saves of a baseline; `name` None: no class named."""
+    value = training(state, steps=n_layer, F_per_C=4, **({} if name else {"config": {}}))
+    if name:
+        value["config"]["model_path"] = f"models.{name}"
+    first = min(n.split(".sa.")[0] for n in state if ".sa." in n)
+    heads = sum(n.startswith(first + ".sa.") and ".key." in n for n in state)
+    value["model_args"].update({"n_head": heads, **settings})
+    return value
+
+
 def model_args(state, F_per_C, steps=3, strict=False):
     V, C = state["token_embedding_table.weight"].shape
     return {"block_size": state["position_embedding_table.weight"].shape[0], "n_embed": C, "n_layer": steps,

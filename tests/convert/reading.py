@@ -95,3 +95,26 @@ def cem_names(state):
             names[name] = {"embed.weight": ("token_embd.weight", True), "norm_f.weight": ("output_norm.weight", False),
                            "lm_head.weight": ("output.weight", True)}[name]
     return names
+
+
+def gpt_tensors(state):
+    """GGUF name to (values, whether it is a matrix) for every weight of a baseline's state dictionary."""
+    parts = {"sa.proj": "attn_output", "ffwd.net.0": "ffn_up", "ffwd.net.2": "ffn_down", "ln1": "attn_norm", "ln2": "ffn_norm"}
+    ends = {"token_embedding_table": "token_embd", "position_embedding_table": "position_embd", "ln_f": "output_norm",
+            "lm_head": "output"}
+    found, heads = {}, {}
+    for name, array in state.items():
+        if name.endswith((".tril", "pos_idx")):
+            continue
+        stem, _, end = name.rpartition(".")
+        if not stem.startswith("blocks"):
+            found[f"{ends[stem]}.{end}"] = (array, array.ndim > 1)
+            continue
+        words = stem.split(".")
+        layer, rest = (words[1], words[2:]) if words[1].isdigit() else ("0", words[1:])
+        if "heads" in rest:
+            heads.setdefault(f"blk.{layer}.attn_{rest[3][0]}.weight", {})[int(rest[2])] = array
+        else:
+            found[f"blk.{layer}.{parts['.'.join(rest)]}.{end}"] = (array, array.ndim > 1)
+    found.update({name: (np.concatenate([of[h] for h in sorted(of)]), True) for name, of in heads.items()})
+    return found

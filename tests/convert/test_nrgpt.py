@@ -95,24 +95,11 @@ def test_variant_contradictions(refused, pt):
     refused(pt(training(state)), "[24, 6]", "[7, 24]")
 
 
-@pytest.mark.parametrize("name", ["GPT", "GPT_Rec_parallel"])
-def test_baselines(name, refused, pt):
-    value = training(nrgpt_state())
-    value["config"]["model_path"] = "models." + name
-    refused(pt(value), f"models.{name}", "baseline transformer", "models.NRGPT_H_FF2W")
-
-
-def test_baselines_without_class(refused, pt):
-    state = {"token_embedding_table.weight": np.zeros((4, 4), np.float32),
-             "blocks.0.sa.heads.0.key.weight": np.zeros((4, 4), np.float32)}
-    refused(pt(state), "baseline transformer")
-
-
 def test_unknown_class(refused, pt):
-    for path in ("models.NRGPT_H_FF3", "os.system", "models.NRGPT_H_FF1\nfake line"):
+    for path in ("models.NRGPT_H_FF3", "models.GPT_Rec", "os.system", "models.NRGPT_H_FF1\nfake line"):
         value = training(nrgpt_state())
         value["config"]["model_path"] = path
-        refused(pt(value), "unknown", "models.NRGPT_H_FF1")
+        refused(pt(value), "unknown", "models.NRGPT_H_FF1", "models.GPT_Rec_parallel")
 
 
 # -- Steps

@@ -4,7 +4,8 @@
     torchzip   a .pt file as a dictionary of lazy tensors;  unpickle  its pickle, read without running anything
     stfile     a .safetensors file as a dictionary of lazy tensors
     tensor     a lazy tensor: where its numbers lie, read a few rows at a time
-    nrgpt, cem a family's layout: names, shapes and configuration checked, the model as a list of GGUF tensors
+    nrgpt, cem, gpt  a family's layout: names, shapes and configuration checked, the model as a list of GGUF tensors
+    official   what the authors' trainer says beside the tensors
     words, spm tokenizer files
     progress   the bar, the last line and the exit status, for generate_model.py as well
     gguf_out   the GGUF file, written in pieces beside its final name

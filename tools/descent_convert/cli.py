@@ -58,7 +58,7 @@ def _arguments(argv):
                         "say or says another; NxM: of attention and MLP")
     parser.add_argument("--vocab", metavar="FILE", help="the tokenizer: tokens one a line, or a file of another kind")
     parser.add_argument("--mask", choices=nrgpt.MASKS, help="where the checkpoint does not say")
-    parser.add_argument("--variant", choices=nrgpt.VARIANTS, help="where the checkpoint does not say")
+    parser.add_argument("--variant", choices=source.VARIANTS, help="where the checkpoint does not say")
     parser.add_argument("--name", help="general.name of the model (OUT without .gguf)")
     return parser.parse_args(argv)
 

@@ -11,33 +11,24 @@ Settings are read into a Settings, sizes come from the tensors and must agree wi
 import re
 from dataclasses import dataclass
 
-import numpy as np
-
 from .errors import ConvertError, show, shape_text
 from .jsonfile import Config
-from .model import MAX_COUNT, MAX_STEPS, Model, agree
+from .model import Model
+from .official import Sizes, count_heads, is_triangle
 
 VARIANTS = ("ff1", "ff2", "ff2w")
 MASKS = ("causal", "strict")
 CLASSES = {"NRGPT_H_FF1": "ff1", "NRGPT_H_FF2": "ff2", "NRGPT_H_FF2W": "ff2w"}
-BASELINES = ("GPT", "GPT_Rec", "GPT_Rec_parallel")
 
 _HEAD = re.compile(r"blocks\.attn\.heads\.(0|[1-9][0-9]{0,5})\.H\.weight")
 _TRIL = re.compile(r"blocks\.attn\.heads\.[0-9]+\.tril")
 
 
 @dataclass
-class Settings:
+class Settings(Sizes):
     """What the checkpoint states about itself; None where it is silent."""
 
-    steps: int | None = None
     variant: str | None = None
-    strict: bool | None = None
-    vocab: int | None = None
-    width: int | None = None
-    heads: int | None = None
-    context: int | None = None
-    factor: int | None = None
     norm: str = "layernorm"
     rate: str = "matrix"
     alpha: bool = False
@@ -45,20 +36,10 @@ class Settings:
     epsilon: float = 1e-5
 
 
-def from_training(value, state, options, path):
-    """`value` is the checkpoint's dictionary, `state` the tensors of value["model"]."""
-    settings = Settings()
-    config = value.get("config")
-    if config is not None and not isinstance(config, dict):
-        raise ConvertError(f"{path}: config is no dictionary")
-    model_path = (config or {}).get("model_path")
-    if model_path is not None:
-        settings.variant = _variant_of_class(model_path, path)
-    if "model_args" in value:
-        args = Config(value["model_args"], f"{path}: model_args")
-        _read_sizes(args, settings)
-        args.ignore("alpha", "decay_update", "use_layer_norm", "bias", "dropout")
-        args.finish()
+def from_training(value, name, state, options, path):
+    """`value` is the checkpoint's dictionary, `state` the tensors of value["model"], `name` the class, None where unnamed."""
+    settings = Settings(variant=CLASSES.get(name))
+    settings.read_model_args(value, path)
     return _model(state, settings, options, path)
 
 
@@ -71,7 +52,7 @@ def from_directory(values, state, options, path):
     config = Config(values, f"{path}/config.json")
     config.ignore("model_type", "architectures", "dtype", "torch_dtype", "transformers_version", "dropout")
     settings = Settings()
-    _read_sizes(config, settings)
+    settings.read(config)
     settings.variant = config.choice("feed_forward", VARIANTS)
     settings.norm = config.choice("norm", ("layernorm", "rmsnorm"), settings.norm)
     settings.rate = config.choice("rate", ("matrix", "diag", "scalar"), settings.rate)
@@ -80,37 +61,6 @@ def from_directory(values, state, options, path):
     settings.epsilon = config.positive("norm_eps", settings.epsilon)
     config.finish()
     return _model(state, settings, options, path)
-
-
-def refuse_baseline(state, path):
-    """A checkpoint without a class name still shows by its tensors when it is no energy model."""
-    if any(re.match(r"blocks\.([0-9]+\.)?sa\.", name) for name in state):
-        raise ConvertError(f"{path}: a baseline transformer (tensors blocks...sa), not an energy model; {_supported()}")
-
-
-def _supported():
-    return "supported: " + ", ".join("models." + name for name in CLASSES) + ", CEM"
-
-
-def _read_sizes(config, settings):
-    settings.context = config.integer("block_size", 1, MAX_COUNT)
-    settings.width = config.integer("n_embed", 1, MAX_COUNT)
-    settings.steps = config.integer("n_layer", 1, MAX_STEPS)
-    settings.heads = config.integer("n_head", 1, MAX_COUNT)
-    settings.factor = config.integer("ff_hid_factor", 1, MAX_COUNT)
-    settings.vocab = config.integer("vocab_size", 1, MAX_COUNT)
-    settings.strict = config.flag("tril_plus_one")
-
-
-def _variant_of_class(model_path, path):
-    if not isinstance(model_path, str):
-        raise ConvertError(f"{path}: config.model_path is no text")
-    name = model_path.rpartition(".")[2]
-    if name in BASELINES:
-        raise ConvertError(f"{path}: class {show(model_path)} is a baseline transformer, not an energy model; {_supported()}")
-    if name not in CLASSES:
-        raise ConvertError(f"{path}: class {show(model_path)} is unknown; {_supported()}")
-    return CLASSES[name]
 
 
 def _variant(state, C, settings, options, path):
@@ -143,7 +93,7 @@ def _mask(state, settings, options, path):
     said = {}
     for name in [name for name in state if _TRIL.fullmatch(name)]:
         state.drop(name)
-        found = next((m for m, last in zip(MASKS, (0, -1)) if _is_triangle(state.peek(name, 2), last)), None)
+        found = next((m for m, last in zip(MASKS, (0, -1)) if is_triangle(state.peek(name, 2), last)), None)
         if found is None:
             raise ConvertError(f"{path}: {show(name)} is neither the causal (j <= i) nor the strict (j < i) mask")
         said.setdefault(found, name)
@@ -156,29 +106,6 @@ def _mask(state, settings, options, path):
     if len(said) > 1:
         raise ConvertError(f"{path}: {said['causal']} says causal, {said['strict']} says strict")
     return next(iter(said))
-
-
-def _is_triangle(tensor, last):
-    """Whether row i is ones up to column i + last, and zeros from there."""
-    first, columns = 0, np.arange(tensor.shape[1])
-    for values in tensor.chunks():
-        rows = first + np.arange(len(values))[:, None]
-        if not np.array_equal(values, columns <= rows + last):
-            return False
-        first += len(values)
-    return True
-
-
-def _heads(state, settings, path):
-    numbers = sorted(int(m[1]) for m in map(_HEAD.fullmatch, state) if m)
-    if not numbers or numbers != list(range(len(numbers))):
-        missing = next((i for i, n in enumerate(numbers) if i != n), len(numbers))
-        raise ConvertError(f"{path}: tensor 'blocks.attn.heads.{missing}.H.weight' is missing")
-    if settings.heads is not None and settings.heads > len(numbers):
-        raise ConvertError(f"{path}: n_head is {settings.heads}, but tensor 'blocks.attn.heads.{len(numbers)}.H.weight' is "
-                           "missing")
-    agree(path, "n_head", settings.heads, len(numbers), "the number of tensors 'blocks.attn.heads.*.H.weight'")
-    return len(numbers)
 
 
 def _feed_forward(model, state, variant, C, F):
@@ -203,18 +130,13 @@ def _rate(model, state, rate, C):
 
 
 def _model(state, settings, options, path):
-    refuse_baseline(state, path)
     state.drop("pos_idx")
     V, C = state.peek("token_embedding_table.weight", 2).shape
     context = state.peek("position_embedding_table.weight", 2).shape[0]
-    H = _heads(state, settings, path)
+    H = count_heads(state, _HEAD, "blocks.attn.heads.{}.H.weight", settings, path)
     variant = _variant(state, C, settings, options, path)
     F = state.peek("blocks.ffwd.net.2.weight" if variant == "ff2" else "blocks.ffwd.net.0.weight").shape[0]
-    agree(path, "vocab_size", settings.vocab, V, "'token_embedding_table.weight'")
-    agree(path, "n_embed", settings.width, C, "'token_embedding_table.weight'")
-    agree(path, "block_size", settings.context, context, "'position_embedding_table.weight'")
-    if settings.factor is not None:
-        agree(path, "ff_hid_factor * n_embed", settings.factor * C, F, "the feed-forward's shape")
+    settings.agree(path, V, C, context, F)
     steps = options.both_steps(path, settings.steps)
     mask = _mask(state, settings, options, path)
 

@@ -6,7 +6,7 @@ Every file is opened here, must be an ordinary file and, where it is read whole,
 import os
 import stat
 
-from . import cem, jsonfile, nrgpt, spm, stfile, torchzip, words
+from . import cem, gpt, jsonfile, nrgpt, official, spm, stfile, torchzip, words
 from .errors import ConvertError, show
 from .model import State
 from .unpickle import TensorRef
@@ -14,6 +14,9 @@ from .unpickle import TensorRef
 MAX_CONFIG = 1 << 20
 MAX_TOKENIZER = 64 << 20
 WEIGHTS = "model.safetensors"
+VARIANTS = (*nrgpt.VARIANTS, *gpt.VARIANTS)
+
+_FAMILIES = {"nrgpt": nrgpt, "cem": cem, "gpt": gpt, "gpt-rec-parallel": gpt}  # by model_type in config.json
 
 _MORE_THAN_THE_FILE = 4
 
@@ -70,10 +73,20 @@ def _from_safetensors(path, file, options):
     if not os.path.exists(config_path):
         raise ConvertError(f"{config_path}: missing; it says what {os.path.basename(path)} is")
     config = jsonfile.loads(read_whole(config_path, MAX_CONFIG), config_path)
-    kind = jsonfile.Config(config, config_path).choice("model_type", ("nrgpt", "cem"), jsonfile.REQUIRED)
+    kind = jsonfile.Config(config, config_path).choice("model_type", tuple(_FAMILIES), jsonfile.REQUIRED)
     state = State(stfile.read(file, path), path)
-    family = {"nrgpt": nrgpt, "cem": cem}[kind]
-    return family.from_directory(config, state, options, directory)
+    return _FAMILIES[kind].from_directory(config, state, options, directory)
+
+
+def _family(name, state, path):
+    """Of a checkpoint of the authors': by the name of its class; without one by its tensors."""
+    if name is None:
+        return gpt if gpt.owns(state) else nrgpt
+    for family in (nrgpt, gpt):
+        if name in family.CLASSES:
+            return family
+    supported = ", ".join(f"models.{c}" for family in (nrgpt, gpt) for c in family.CLASSES)
+    raise ConvertError(f"{path}: class {show(name)} is unknown; supported: {supported}, CEM")
 
 
 def _from_torch(path, file, options):
@@ -87,9 +100,11 @@ def _from_torch(path, file, options):
         if not isinstance(name, str) or not isinstance(ref, TensorRef):
             raise ConvertError(f"{path}: {show(name)} is a {type(ref).__name__}; a state dictionary holds tensors by name")
     state = State({name: archive.tensor(name, ref) for name, ref in tensors.items()}, path)
+    name = official.class_name(value, path) if training else None
+    family = _family(name, state, path)
     if training:
-        return nrgpt.from_training(value, state, options, path)
-    return nrgpt.from_bare(state, options, path)
+        return family.from_training(value, name, state, options, path)
+    return family.from_bare(state, options, path)
 
 
 # -- Tokenizers

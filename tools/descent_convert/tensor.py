@@ -92,3 +92,27 @@ class Tensor:
         size = SIZES[self.dtype]
         view = np.lib.stride_tricks.as_strided(stored, self.shape, [s * size for s in self.strides], writeable=False)
         return view.reshape(-1, self.shape[-1] if self.shape else 1)
+
+
+@dataclass(eq=False)
+class Stack:
+    """Tensors of one row length and type, one under the other, read as the one tensor that they make."""
+
+    parts: list
+    name: str
+
+    @property
+    def shape(self):
+        return (sum(p.shape[0] for p in self.parts), *self.parts[0].shape[1:])
+
+    @property
+    def count(self):
+        return sum(p.count for p in self.parts)
+
+    @property
+    def nbytes(self):
+        return sum(p.nbytes for p in self.parts)
+
+    def chunks(self):
+        for part in self.parts:
+            yield from part.chunks()

@@ -117,7 +117,7 @@ static uint64_t total_rows(const measurement *m)
     uint64_t sum = 0, largest = 0;
     for (size_t d = 0; d < m->n_depths; d++) {
         uint64_t steps = 0;
-        for (uint32_t k = 0; k < info->kinds; k++) steps += m->depths[d].depth.steps[k];
+        for (uint32_t k = 0; k < info->kinds; k++) steps += m->depths[d].depth.steps[k] ? m->depths[d].depth.steps[k] : 1;
         sum += steps * info->layers;
         if (steps > largest) largest = steps;
     }

@@ -71,21 +71,39 @@ static void print_bytes(const char *label, uint64_t bytes)
     putchar('\n');
 }
 
-static void print_model(const report *r)
+/* The trained depth, kind by kind where there are two, and what other depths cost where there are any. */
+static void print_depth(const report *r)
 {
     const descent_model_info *info = r->info;
     char depth[16];
+    bool recurs = false;
+    printf("  %-18s %s", "trained steps", descent_depth_format(r->model, info->trained, depth));
+    for (uint32_t k = 0; k < info->kinds; k++) {
+        unsigned steps = info->trained.steps[k];
+        recurs = recurs || steps > 0;
+        if (info->kinds == 1) continue;
+        printf("%s", k ? ", " : " (");
+        if (steps)
+            printf("%u %s", steps, info->kind_names[k]);
+        else
+            printf("%s once", info->kind_names[k]);
+    }
+    printf("%s\n", info->kinds > 1 ? ")" : "");
+    if (recurs)
+        printf("  %-18s %s\n", "at other depths",
+               info->deepens ? "tokens computed at T serve as they are and can be deepened" : "every token is computed again");
+}
+
+static void print_model(const report *r)
+{
+    const descent_model_info *info = r->info;
     printf("  %-18s ", "name");
     print_clean(info->name);
     printf("\n  %-18s %s\n  %-18s %s\n", "family", info->family, "variant", info->variant);
     printf("  %-18s %" PRIu64 "\n  %-18s %s\n", "parameters", info->parameters, "weights", info->weight_type);
     printf("  %-18s %" PRIu32 "\n  %-18s %" PRIu32 "\n  %-18s %" PRIu32 "\n  %-18s %" PRIu32 "\n", "width", info->width,
            "vocabulary", info->vocab, "context", info->context, "layers", info->layers);
-    printf("  %-18s %s", "trained steps", descent_depth_format(r->model, info->trained, depth));
-    for (uint32_t k = 0; k < info->kinds && info->kinds > 1; k++)
-        printf("%s%u %s", k ? ", " : " (", (unsigned)info->trained.steps[k], info->kind_names[k]);
-    printf("%s\n  %-18s %s\n", info->kinds > 1 ? ")" : "", "at other depths",
-           info->deepens ? "tokens computed at T serve as they are and can be deepened" : "every token is computed again");
+    print_depth(r);
     printf("  %-18s %016" PRIx64 "\n  %-18s %s\n", "fingerprint", info->fingerprint, "instruction set", descent_isa());
 }
 

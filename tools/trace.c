@@ -109,6 +109,25 @@ static bool same_descent(const descent_site *a, const descent_site *b)
     return a->layer == b->layer && a->kind == b->kind;
 }
 
+/* The columns of a step's energy: its sum, its terms where there is more than one, how it changed. None without energy. */
+static void print_energy_heading(const descent_model_info *info, uint32_t kind, FILE *to)
+{
+    if (info->terms[kind] == 0) return;
+    fprintf(to, " %12s", "E");
+    for (uint32_t i = 0; i < info->terms[kind] && info->terms[kind] > 1; i++) fprintf(to, " %12s", info->term_names[kind][i]);
+    fprintf(to, " %12s %12s", "dE_own", "dE_history");
+}
+
+static void print_energies(const session *with, const descent_observation *seen, FILE *to)
+{
+    uint32_t terms = with->info->terms[seen->site.kind];
+    if (terms == 0) return;
+    print_number(total_energy(with, seen), 12, to);
+    for (uint32_t k = 0; k < terms && terms > 1; k++) print_number((double)seen->energy[k], 12, to);
+    print_number((double)seen->own_change, 12, to);
+    print_number((double)seen->history_change, 12, to);
+}
+
 /* One sub-layer's descent of one token. */
 static void print_descent(const session *with, const descent_observation *steps, size_t count, FILE *to)
 {
@@ -116,18 +135,19 @@ static void print_descent(const session *with, const descent_observation *steps,
     uint32_t kind = steps[0].site.kind;
     fputs("  ", to);
     if (info->layers > 1 || info->kinds > 1) fprintf(to, "layer %u %s ", steps[0].site.layer, info->kind_names[kind]);
-    fprintf(to, "E %.4f -> %.4f ", total_energy(with, &steps[0]), total_energy(with, &steps[count - 1]));
-    print_sparkline(with, steps, count, to);
-    fprintf(to, "\n    %5s %12s", "t", "E");
-    for (uint32_t i = 0; i < info->terms[kind] && info->terms[kind] > 1; i++) fprintf(to, " %12s", info->term_names[kind][i]);
-    fprintf(to, " %12s %12s %12s %12s\n", "dE_own", "dE_history", "r_t", "|dx|");
+    if (info->terms[kind] == 0) {
+        fputs("no energy", to);
+    } else {
+        fprintf(to, "E %.4f -> %.4f ", total_energy(with, &steps[0]), total_energy(with, &steps[count - 1]));
+        print_sparkline(with, steps, count, to);
+    }
+    fprintf(to, "\n    %5s", "t");
+    print_energy_heading(info, kind, to);
+    fprintf(to, " %12s %12s\n", "r_t", "|dx|");
     for (size_t i = 0; i < count; i++) {
         const descent_observation *seen = &steps[i];
         fprintf(to, "    %5u", seen->site.step);
-        print_number(total_energy(with, seen), 12, to);
-        for (uint32_t k = 0; k < info->terms[kind] && info->terms[kind] > 1; k++) print_number((double)seen->energy[k], 12, to);
-        print_number((double)seen->own_change, 12, to);
-        print_number((double)seen->history_change, 12, to);
+        print_energies(with, seen, to);
         print_number((double)seen->relative_change, 12, to);
         print_number((double)seen->update_norm, 12, to);
         fputc('\n', to);

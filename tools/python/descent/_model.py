@@ -15,8 +15,8 @@ from ._sequence import Cache, choice, fill, id_array, observe_flags, pointer
 
 @dataclass(frozen=True)
 class Info:
-    """descent_model_info. `kinds` names the sub-layers with a depth of their own, `terms` each kind's energy terms and
-    `trained` each kind's depth, in the order of `kinds`."""
+    """descent_model_info. `kinds` names the kinds of sub-layer; in their order, `terms` holds each kind's energy terms (none:
+    it has no energy) and `trained` each kind's depth (0: it has no T and runs once)."""
     name: str
     family: str
     variant: str
@@ -85,12 +85,16 @@ class Core:
         if steps is None:
             steps = self.info.trained
         elif not isinstance(steps, tuple):
-            steps = (steps,) * len(kinds)
+            if not any(self.info.trained):
+                raise Error(Code.BAD_ARGUMENT, f"steps is {steps}; no sub-layer of {self.info.name} has a T")
+            steps = tuple(steps if trained else 0 for trained in self.info.trained)
         if len(steps) != len(kinds):
             raise Error(Code.BAD_ARGUMENT, f"steps is {steps}, expected one number for each of {', '.join(kinds)}")
-        for number in steps:
-            if not 1 <= number <= _native.MAX_STEPS or number != int(number):
+        for kind, number, trained in zip(kinds, steps, self.info.trained):
+            if trained and (not 1 <= number <= _native.MAX_STEPS or number != int(number)):
                 raise Error(Code.BAD_ARGUMENT, f"steps is {number}, expected 1 to {_native.MAX_STEPS}")
+            if not trained and number != 0:
+                raise Error(Code.BAD_ARGUMENT, f"steps is {number} for {kind}, which has no T here; expected 0")
         return _native.Depth((ctypes.c_uint16 * _native.MAX_KINDS)(*map(int, steps)))
 
     def depth_dict(self, depth):
@@ -103,8 +107,8 @@ class Core:
 class Model(Handle):
     """A GGUF checkpoint. Close it, or use it in a `with`, or leave it to the garbage collector.
 
-    steps, wherever it is asked for, is a depth: a number for every kind of sub-layer, a tuple of one for each, or text as
-    the command line takes it ("12", "3x2"); None is the depth the model was trained at.
+    steps, wherever it is asked for, is a depth: a number for every kind of sub-layer that has a T, a tuple of one for each
+    kind (0 for those without), or text as the command line takes it ("12", "3x2", "none"); None is the depth the model was trained at.
     """
 
     def __init__(self, path):

@@ -68,7 +68,7 @@ class Recorder:
         self.traces = []
         energy, convergence, state, final = (name in observe for name in ("energy", "convergence", "state", "final"))
         for kind, terms in enumerate(info.terms):
-            steps = depth.steps[kind]
+            steps = depth.steps[kind] or 1  # a sub-layer without T runs once
             shape, seen = (info.layers, steps, length), (info.layers, steps + final, length)
             trace = Trace()
             if state:

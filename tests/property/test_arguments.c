@@ -121,31 +121,39 @@ static void depths(void **state)
             expect_code(descent_depth_parse(s.e.engine, wrong[n], &depth, &s.status), DESCENT_BAD_ARGUMENT, &s.status, NULL);
         }
         assert_int_equal(depth.steps[0], 77); /* untouched */
-        expect_ok(descent_depth_parse(s.e.engine, "65535", &depth, &s.status), &s.status);
-        assert_int_equal(depth.steps[0], 65535);
-        assert_int_equal(depth.steps[1], family == TEST_CEM ? 65535 : 0);
-        assert_string_equal(descent_depth_format(s.e.engine, depth, text), "65535");
-        descent_code code = descent_depth_parse(s.e.engine, "3x2", &depth, &s.status);
-        expect_code(code, family == TEST_CEM ? DESCENT_OK : DESCENT_BAD_ARGUMENT, &s.status, NULL);
-        if (family == TEST_CEM) {
+        size_t depths = (size_t)test_has_depth(family, 0) + test_has_depth(family, 1);
+        descent_code one = descent_depth_parse(s.e.engine, depths ? "65535" : "none", &depth, &s.status);
+        expect_ok(one, &s.status);
+        for (size_t k = 0; k < DESCENT_MAX_KINDS; k++) assert_int_equal(depth.steps[k], test_has_depth(family, k) ? 65535 : 0);
+        assert_string_equal(descent_depth_format(s.e.engine, depth, text), depths ? "65535" : "none");
+        one = descent_depth_parse(s.e.engine, depths ? "none" : "1", &depth, &s.status);
+        expect_code(one, DESCENT_BAD_ARGUMENT, &s.status, depths ? "number" : "no sub-layer");
+        descent_code two = descent_depth_parse(s.e.engine, "3x2", &depth, &s.status);
+        if (depths == 2) {
+            expect_ok(two, &s.status);
             assert_int_equal(depth.steps[0], 3);
             assert_int_equal(depth.steps[1], 2);
             assert_string_equal(descent_depth_format(s.e.engine, depth, text), "3x2");
+        } else {
+            expect_code(two, DESCENT_BAD_ARGUMENT, &s.status, depths == test_kinds(family) ? "a number" : "no");
         }
 
-        /* A depth of its own for a sequence: every kind at least 1 and none that is not there. */
-        const descent_depth bad[] = {{{0, 2}}, {{2, family == TEST_CEM ? 0 : 2}}};
+        /* A depth of its own for a sequence: every kind that has a T at least 1, and none where there is no T. */
         descent_depth before = descent_sequence_depth(s.sequence), after;
-        for (size_t n = 0; n < 2; n++) {
+        for (size_t k = 0; k < DESCENT_MAX_KINDS; k++) {
             descent_sequence *sequence = NULL;
-            descent_sequence_options options = {.depth = bad[n]};
+            descent_sequence_options options = {.depth = depth_of(family, 2, 2)};
+            options.depth.steps[k] = test_has_depth(family, k) ? 0 : 2;
+            if (options.depth.steps[0] + options.depth.steps[1] == 0) options.depth.steps[1 - k] = 2; /* all zero: as trained */
             expect_code(descent_sequence_create(s.cache, &options, &sequence, &s.status), DESCENT_BAD_ARGUMENT, &s.status,
+                        test_has_depth(family, k) ? NULL : "2");
+            expect_code(descent_sequence_set_depth(s.sequence, options.depth, &s.status), DESCENT_BAD_ARGUMENT, &s.status,
                         NULL);
-            expect_code(descent_sequence_set_depth(s.sequence, bad[n], &s.status), DESCENT_BAD_ARGUMENT, &s.status, NULL);
             assert_null(sequence);
         }
-        expect_code(descent_sequence_set_depth(s.sequence, (descent_depth){{0, 0}}, &s.status), DESCENT_BAD_ARGUMENT, &s.status,
-                    "0");
+        if (depths)
+            expect_code(descent_sequence_set_depth(s.sequence, (descent_depth){{0, 0}}, &s.status), DESCENT_BAD_ARGUMENT,
+                        &s.status, "0");
         after = descent_sequence_depth(s.sequence);
         assert_memory_equal(&before, &after, sizeof before);
         descent_sequence *trained = drive_sequence(s.cache, (descent_depth){{0, 0}}, true, NULL, 0);
@@ -201,10 +209,10 @@ static void sites(void **state)
     (void)state;
     for (test_family family = 0; family < TEST_FAMILIES; family++) {
         setting s = set_up(family);
-        uint32_t T = s.e.depth.steps[0];
+        uint32_t T = (uint32_t)sublayer_steps_at(s.e.depth, 0);
         const descent_site wrong[] = {{(uint32_t)s.e.model.layers, 0, 0, 2},
                                       {UINT32_MAX, 0, 0, 2},
-                                      {0, family == TEST_CEM ? 2 : 1, 0, 2},
+                                      {0, (uint32_t)test_kinds(family), 0, 2},
                                       {0, UINT32_MAX, 0, 2},
                                       {0, 0, T, 2},
                                       {0, 0, UINT32_MAX, 2},
@@ -299,7 +307,7 @@ static void caches_and_batches(void **state)
             finished += report.finished;
         }
         assert_int_equal(finished, 10);
-        assert_int_equal(rows, 10 * s.e.model.layers * (s.e.depth.steps[0] + s.e.depth.steps[1]));
+        assert_int_equal(rows, 10 * row_steps_at(&s.e.model, s.e.depth));
         assert_int_equal(descent_sequence_steps_run(s.sequence), rows);
 
         /* A destroyed sequence leaves the batch. */

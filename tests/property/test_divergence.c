@@ -103,13 +103,13 @@ static void a_sick_embedding_ends_its_sequence_alone(void **state)
     static const size_t positions[] = {0, 1, 31, 32, 33, 63, 69};
     const double sick[] = {NAN, INFINITY, -INFINITY};
     (void)state;
-    for (size_t round = 0; round < test_rounds(28); round++) {
-        size_t position = positions[round / 2 % 7];
-        example e = draw(110, round, round % 2, position);
+    for (size_t round = 0; round < test_rounds(14 * TEST_FAMILIES); round++) {
+        size_t position = positions[round / TEST_FAMILIES % 7];
+        example e = draw(110, round, family_of(round), position);
         double *embedding = test_model_find(&e.model, "token_embd.weight");
         for (size_t c = 0; c < e.model.width; c++) embedding[SICK * e.model.width + c] = sick[round % 3] * (c % 2 ? -1 : 1);
         /* A head that is the embedding would make every logit of token 3 sick as well. */
-        if (e.model.family == TEST_CEM && e.model.tied) {
+        if (e.model.tied) {
             test_tensor *head = test_model_add(&e.model, e.model.vocab, e.model.width, true, "output.weight");
             for (size_t n = 0; n < e.model.vocab * e.model.width; n++) head->values[n] = 0.25;
             e.model.tied = false;
@@ -139,7 +139,7 @@ static void a_sick_weight_ends_every_sequence(void **state)
             compare_about("%s, %s is sick", test_model_words(&e.model), tensor->name);
             descent_cache *cache = drive_cache(e.engine, DESCENT_PAGE_F32, 0);
             descent_batch *batch = drive_batch(cache, 0, 1);
-            descent_depth depth = {{6, family == TEST_CEM ? 6 : 0}}; /* enough for an eta of the third step */
+            descent_depth depth = depth_of(family, 6, 6); /* enough for an eta of the third step */
             descent_sequence *sequence = drive_sequence(cache, depth, true, e.tokens, 5);
             descent_status status;
             descent_code code = descent_batch_finish(batch, sequence, &status);
@@ -165,7 +165,7 @@ static void a_sick_head_is_named_when_logits_are_read(void **state)
         example_wish wish = {.family = family, .context = 5, .count = 5};
         example e = example_draw(test_seed(113, family), &wish);
         descent_model_close(e.engine);
-        if (family == TEST_CEM && e.model.tied) {
+        if (e.model.tied) {
             test_tensor *head = test_model_add(&e.model, e.model.vocab, e.model.width, true, "output.weight");
             head->values[0] = NAN;
             e.model.tied = false;
@@ -196,8 +196,11 @@ static void history_that_no_half_can_hold(void **state)
         example_wish wish = {.family = family, .context = 5, .count = 5, .most = 1};
         example e = example_draw(test_seed(114, family), &wish);
         descent_model_close(e.engine);
-        double *weight = test_model_find(&e.model, family == TEST_CEM ? "blk.0.attn_k.weight" : "blk.0.norm.weight");
-        for (size_t c = 0; c < (family == TEST_CEM ? e.model.width * e.model.width : e.model.width); c++) weight[c] = 3e5;
+        const char *keys = family == TEST_NRGPT ? "blk.0.norm.weight" : "blk.0.attn_k.weight"; /* what they are made with */
+        for (size_t n = 0; n < e.model.n_tensors; n++)
+            for (size_t c = 0;
+                 !strcmp(e.model.tensors[n].name, keys) && c < e.model.tensors[n].rows * e.model.tensors[n].columns; c++)
+                e.model.tensors[n].values[c] = 3e5;
         e.engine = drive_open_test_model(&e.model);
         for (int type = 0; type < 2; type++) {
             descent_cache *cache = drive_cache(e.engine, (descent_page_type)type, 0);

@@ -35,7 +35,7 @@ static void narrow(test_model *model)
     doubtful = different = 0;
     model->layers = 1;
     model->heads = model->heads > 2 ? 2 : model->heads;
-    model->width = model->family == TEST_CEM ? 4 : 5;
+    model->width = test_kinds(model->family) > 1 ? 4 : 5;
     model->rank = model->rank > 2 ? 2 : model->rank;
 }
 

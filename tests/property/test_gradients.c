@@ -23,11 +23,12 @@ static test_model bare_model(rng *r, test_family family, size_t context)
     model.rate = "scalar";
     model.rank = -1;
     random_weights(&model, r);
-    if (family != TEST_CEM) test_model_find(&model, "blk.0.rate.weight")[0] = 1.0;
-    for (size_t l = 0; family == TEST_CEM && l < model.layers; l++)
-        for (size_t n = 0; n < model.eta_entries; n++)
-            test_model_find(&model, "blk.%zu.attn_eta.weight", l)[n] = test_model_find(&model, "blk.%zu.mlp_eta.weight", l)[n] =
-                1.0;
+    if (family == TEST_NRGPT) test_model_find(&model, "blk.0.rate.weight")[0] = 1.0;
+    static const char *const etas[] = {"blk.%zu.attn_eta.weight", "blk.%zu.mlp_eta.weight"};
+    for (size_t l = 0; family != TEST_NRGPT && l < model.layers; l++)
+        for (size_t k = 0; k < 2; k++)
+            for (size_t n = 0; test_has_energy(family, k) && n < model.eta_entries; n++)
+                test_model_find(&model, etas[k], l)[n] = 1.0;
     return model;
 }
 
@@ -36,7 +37,7 @@ static void check_site(const test_model *model, const record *seen, descent_site
     size_t C = model->width, i = site.position;
     const record_step *now = record_at(seen, site);
     descent_site source = site; /* where the keys come from */
-    if (model->family == TEST_CEM) source.step = 0;
+    if (test_kinds(model->family) > 1) source.step = 0;
     double *keys = test_alloc((i + 1) * C, sizeof *keys), *g = test_alloc(C, sizeof *g);
     for (size_t n = 0; n < (i + 1) * C; n++) keys[n] = (double)record_at(seen, source)->g[n];
     for (size_t c = 0; c < C; c++) g[c] = (double)now->g[i * C + c];
@@ -79,7 +80,8 @@ static void steps_are_gradients(test_family family, uint64_t test, size_t rounds
         outcome got = drive(engine, tokens, count, &options);
         for (size_t n = 0; n < 6; n++) {
             descent_site site = {.layer = (uint32_t)rng_below(&r, model.layers),
-                                 .kind = family == TEST_CEM ? (uint32_t)rng_below(&r, 2) : 0};
+                                 .kind = (uint32_t)rng_below(&r, test_kinds(family))};
+            if (!test_has_energy(family, site.kind)) site.kind = 1 - site.kind;
             site.step = (uint32_t)rng_below(&r, options.depth.steps[site.kind]);
             site.position = n == 0 ? 0 : rng_below(&r, count);
             check_site(&model, got.seen, site);

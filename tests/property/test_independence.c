@@ -17,7 +17,7 @@ enum { TOKENS = 112 }; /* with these widths every product and every attention is
 
 static void widen(test_model *model)
 {
-    model->width = model->family == TEST_CEM ? model->heads * (128 / model->heads / 2 * 2) : 121;
+    model->width = test_kinds(model->family) > 1 ? model->heads * (128 / model->heads / 2 * 2) : 121;
     model->hidden = 203;
     model->vocab += 180;
 }

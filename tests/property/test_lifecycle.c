@@ -59,7 +59,7 @@ typedef struct walk {
 
 static descent_depth some_depth(walk *w)
 {
-    return random_depth(&w->r, &w->shape, MOST_STEPS - (w->shape.family == TEST_CEM ? 2 : 0));
+    return random_depth(&w->r, &w->shape, MOST_STEPS - (test_kinds(w->shape.family) > 1 ? 2 : 0));
 }
 
 static float *some_values(walk *w, double size)
@@ -89,7 +89,7 @@ static descent_sequence *alone(walk *w, const line *l, size_t count, descent_dep
     descent_sequence *s = drive_sequence(*cache, depth, false, l->tokens, count);
     for (size_t i = 0; i < l->n_changes; i++) {
         const change *c = &l->changes[i];
-        if (c->site.step >= depth.steps[c->site.kind]) continue;
+        if (c->site.step >= sublayer_steps_at(depth, c->site.kind)) continue;
         expect_ok(descent_sequence_intervene(s, c->site, c->how, c->values, &w->status), &w->status);
     }
     for (size_t i = l->started_from; i < count; i++) {
@@ -147,8 +147,8 @@ static void compare_line(walk *w, const line *l)
     if (l->length) assert_memory_equal(descent_sequence_tokens(l->sequence), l->tokens, l->length * sizeof(uint32_t));
     for (size_t i = 0; i < l->length; i++)
         expect_ok(descent_sequence_state(l->sequence, i, x + i * C, &stand[i], &w->status), &w->status);
-    if (w->shape.family == TEST_CEM) {
-        uint32_t total = (uint32_t)w->shape.layers * ((uint32_t)l->depth.steps[0] + l->depth.steps[1]);
+    if (!test_deepens(w->shape.family)) {
+        uint32_t total = (uint32_t)row_steps_at(&w->shape, l->depth);
         for (size_t i = 0; i < l->length; i++) assert_int_equal(stand[i], total);
         compare_at(w, l, l->depth, total, stand, x);
     } else {
@@ -234,7 +234,7 @@ static void op_depth(walk *w, line *l)
 {
     descent_depth depth = some_depth(w);
     if (l->started_from != SIZE_MAX) {
-        if (w->shape.family == TEST_CEM) return;
+        if (!test_deepens(w->shape.family)) return;
         if (depth.steps[0] <= l->start.step) depth.steps[0] = (uint16_t)(l->start.step + 1);
     }
     if (done(w, descent_sequence_set_depth(l->sequence, depth, &w->status))) l->depth = depth;
@@ -246,8 +246,8 @@ static void op_intervene(walk *w, line *l)
     change c = {.site = {.layer = (uint32_t)rng_below(&w->r, w->shape.layers), .position = rng_below(&w->r, CONTEXT)},
                 .how = (descent_intervention)rng_below(&w->r, 4)};
     if (l->length && rng_below(&w->r, 3)) c.site.position = l->length - 1 - rng_below(&w->r, l->length < 8 ? l->length : 8);
-    c.site.kind = w->shape.family == TEST_CEM ? (uint32_t)rng_below(&w->r, 2) : 0;
-    c.site.step = (uint32_t)rng_below(&w->r, l->depth.steps[c.site.kind]);
+    c.site.kind = (uint32_t)rng_below(&w->r, test_kinds(w->shape.family));
+    c.site.step = (uint32_t)rng_below(&w->r, sublayer_steps_at(l->depth, c.site.kind));
     /* Some are too large for a half, and end the sequence where pages are made of halves. */
     c.values = some_values(w, rng_below(&w->r, 4) || !(c.how & 2) ? 0.5 : 1e6);
     take_out(w, l);
@@ -272,8 +272,8 @@ static void op_start(walk *w, line *l)
     expect_ok(descent_sequence_state(l->sequence, from, x, &steps, &w->status), &w->status);
     if (steps > 0) return;
     l->start = (descent_site){.layer = (uint32_t)rng_below(&w->r, w->shape.layers)};
-    if (w->shape.family == TEST_CEM) l->start.kind = (uint32_t)rng_below(&w->r, 2);
-    if (w->shape.family != TEST_CEM) l->start.step = (uint32_t)rng_below(&w->r, l->depth.steps[0]);
+    l->start.kind = (uint32_t)rng_below(&w->r, test_kinds(w->shape.family));
+    if (test_deepens(w->shape.family)) l->start.step = (uint32_t)rng_below(&w->r, l->depth.steps[0]);
     l->started_from = from;
     l->starts = test_alloc((size_t)CONTEXT * w->shape.width, sizeof *l->starts);
     start_new(w, l, from);
@@ -300,7 +300,7 @@ static void op_snapshot(walk *w, line *l)
     const char *path = scratch_path("lifecycle.sequence");
     take_out(w, l);
     descent_code code = descent_sequence_save(l->sequence, path, &w->status);
-    if (code == DESCENT_UNSUPPORTED && w->shape.family == TEST_CEM && l->started_from != SIZE_MAX) return;
+    if (code == DESCENT_UNSUPPORTED && !test_deepens(w->shape.family) && l->started_from != SIZE_MAX) return;
     expect_ok(code, &w->status);
     descent_sequence *restored = NULL;
     if (done(w, descent_sequence_restore(w->cache, path, &restored, &w->status))) {
@@ -435,7 +435,7 @@ static void take_a_walk(walk *w, uint64_t seed, test_family chosen)
     w->page_type = (descent_page_type)rng_below(&w->r, 2);
     compare_about("seed %llu, %s, %s pages", (unsigned long long)seed, test_model_words(&w->shape),
                   w->page_type ? "f16" : "f32");
-    descent_depth middle = {{4, chosen == TEST_CEM ? 4 : 0}};
+    descent_depth middle = depth_of(chosen, 4, 4);
     uint64_t limit = descent_cache_bytes_needed(w->model, w->page_type, CONTEXT, middle) * rng_between(&w->r, 9, 30) / 8;
     w->cache = drive_cache(w->model, w->page_type, limit);
     for (size_t b = 0; b < 2; b++) op_batch(w, b);
@@ -629,8 +629,8 @@ static void a_step_that_fails_is_repeated_with_its_intervention_once(void **stat
     (void)state;
     for (test_family chosen = 0; chosen < TEST_FAMILIES; chosen++) {
         place_to_be p = settle_in(3 + (uint64_t)chosen, chosen, DESCENT_PAGE_F16);
-        descent_depth depth = {{3, chosen == TEST_CEM ? 1 : 0}};
-        descent_site site = {.step = chosen == TEST_CEM ? 0 : 1, .position = 2};
+        descent_depth depth = depth_of(chosen, 3, 1);
+        descent_site site = {.step = test_deepens(chosen), .position = 2};
         float *values = fill(&p.shape, 0.25f), *huge = fill(&p.shape, 1e9f);
         descent_sequence *expected = drive_sequence(p.cache, depth, false, p.tokens, 6);
         expect_ok(descent_sequence_intervene(expected, site, DESCENT_ADD_X, values, &p.status), &p.status);
@@ -685,9 +685,11 @@ static void a_last_energy_leaves_interventions_alone(void **state)
 static void started_tokens_of_a_layered_model_are_saved_with_their_keys(void **state)
 {
     (void)state;
-    for (uint64_t round = 0; round < test_rounds(24); round++) {
-        place_to_be p = settle_in(10 + round, TEST_CEM, (descent_page_type)(round % 2));
-        descent_depth depth = {{3, 2}};
+    for (uint64_t round = 0; round < test_rounds(24 * TEST_FAMILIES); round++) {
+        test_family chosen = family_of(round);
+        if (test_deepens(chosen)) continue;
+        place_to_be p = settle_in(10 + round, chosen, (descent_page_type)(round / TEST_FAMILIES % 2));
+        descent_depth depth = depth_of(chosen, 3, 2);
         descent_sequence *s = drive_sequence(p.cache, depth, true, p.tokens, 40), *restored = NULL;
         descent_site site = {(uint32_t)rng_below(&p.r, p.shape.layers), (uint32_t)rng_below(&p.r, 2), 0, 0};
         float *x = fill(&p.shape, 0);

@@ -31,9 +31,9 @@ static void start(descent_sequence *sequence, descent_site site, const float *x)
 static descent_site random_start(example *e)
 {
     descent_site site = {0, 0, 0, 0};
-    if (e->model.family == TEST_CEM) {
+    if (!test_deepens(e->model.family)) {
         site.layer = (uint32_t)rng_below(&e->r, e->model.layers);
-        site.kind = (uint32_t)rng_below(&e->r, 2);
+        site.kind = (uint32_t)rng_below(&e->r, test_kinds(e->model.family));
     } else {
         site.step = (uint32_t)rng_below(&e->r, e->depth.steps[0]);
     }
@@ -131,8 +131,8 @@ static void a_layered_model_starts_at_step_0_only(void **state)
 static descent_site random_site(example *e)
 {
     descent_site site = {.layer = (uint32_t)rng_below(&e->r, e->model.layers), .position = rng_below(&e->r, e->count)};
-    site.kind = e->model.family == TEST_CEM ? (uint32_t)rng_below(&e->r, 2) : 0;
-    site.step = (uint32_t)rng_below(&e->r, e->depth.steps[site.kind]);
+    site.kind = (uint32_t)rng_below(&e->r, test_kinds(e->model.family));
+    site.step = (uint32_t)rng_below(&e->r, sublayer_steps_at(e->depth, site.kind));
     return site;
 }
 

@@ -37,7 +37,7 @@ static descent_sequence *in_some_state(example *e, descent_cache *cache, size_t 
     descent_status status;
     size_t added;
     if (kind != 0) drive_finish(batch, sequence);
-    if (kind == 2 && e->model.family != TEST_CEM) { /* the first half deeper than the rest */
+    if (kind == 2 && test_deepens(e->model.family)) { /* the first half deeper than the rest */
         descent_depth deeper = {{(uint16_t)(e->depth.steps[0] + 3), 0}};
         expect_ok(descent_sequence_truncate(sequence, count / 2, &status), &status);
         expect_ok(descent_sequence_set_depth(sequence, deeper, &status), &status);

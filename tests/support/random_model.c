@@ -155,6 +155,12 @@ test_model random_model(rng *r, test_family family, size_t context)
     return model;
 }
 
+descent_depth depth_of(test_family family, size_t first, size_t second)
+{
+    return (descent_depth){
+        {(uint16_t)(test_has_depth(family, 0) ? first : 0), (uint16_t)(test_has_depth(family, 1) ? second : 0)}};
+}
+
 descent_depth random_depth(rng *r, const test_model *model, size_t most)
 {
     descent_depth depth = {{0}};

@@ -18,6 +18,8 @@ void random_weights(test_model *model, rng *r);
 /* Both, and rounded. */
 test_model random_model(rng *r, test_family family, size_t context);
 
+/* The depth of `first` and `second` steps, of the kinds that have a T. */
+descent_depth depth_of(test_family family, size_t first, size_t second);
 /* A depth of 1..most in every kind that has one. */
 descent_depth random_depth(rng *r, const test_model *model, size_t most);
 /* count tokens below the vocabulary. Owned by the caller. */

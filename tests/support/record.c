@@ -22,7 +22,7 @@ record *record_create(const descent_model *model, size_t count, descent_depth de
     r->steps = test_alloc(r->programs, sizeof *r->steps);
     r->at = test_alloc(r->programs, sizeof(record_step *));
     for (size_t p = 0; p < r->programs; p++) {
-        r->steps[p] = depth.steps[p % r->kinds] ? depth.steps[p % r->kinds] : 1;
+        r->steps[p] = sublayer_steps_at(depth, p % r->kinds);
         r->at[p] = test_alloc(r->steps[p] + 1, sizeof(record_step));
         for (size_t t = 0; t <= r->steps[p]; t++) {
             record_step *step = &r->at[p][t];

@@ -28,7 +28,7 @@ reference_run reference_run_create(const test_model *model, const reference_requ
     run.steps = test_alloc(run.programs, sizeof *run.steps);
     run.at = test_alloc(run.programs, sizeof(reference_step *));
     for (size_t p = 0; p < run.programs; p++) {
-        run.steps[p] = request->depth.steps[p % kinds] ? request->depth.steps[p % kinds] : 1;
+        run.steps[p] = sublayer_steps_at(request->depth, p % kinds);
         run.at[p] = test_alloc(run.steps[p] + 1, sizeof(reference_step));
         for (size_t t = 0; t <= run.steps[p]; t++) {
             reference_step *step = &run.at[p][t];
@@ -77,6 +77,18 @@ double reference_energy(const reference_step *step, size_t position)
 {
     double sum = step->energy[0][position];
     return isnan(step->energy[1][position]) ? sum : sum + step->energy[1][position];
+}
+
+size_t sublayer_steps_at(descent_depth depth, size_t kind)
+{
+    return depth.steps[kind] ? depth.steps[kind] : 1;
+}
+
+size_t row_steps_at(const test_model *model, descent_depth depth)
+{
+    size_t steps = 0;
+    for (size_t k = 0; k < test_kinds(model->family); k++) steps += sublayer_steps_at(depth, k);
+    return model->layers * steps;
 }
 
 reference_run reference_compute(const test_model *model, const reference_request *request)

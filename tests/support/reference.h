@@ -46,6 +46,11 @@ typedef struct reference_run {
     double *logits;      /* [L][V] */
 } reference_run;
 
+/* Steps of a sub-layer of a kind: its T, or the one of a kind that has none. */
+size_t sublayer_steps_at(descent_depth depth, size_t kind);
+/* Row steps a token takes. */
+size_t row_steps_at(const test_model *model, descent_depth depth);
+
 reference_run reference_compute(const test_model *model, const reference_request *request);
 void reference_free(reference_run *run);
 /* The step of a site; its position is not looked at. */

@@ -20,6 +20,7 @@
 #include <string.h>
 
 #define UNKNOWN_PENALTY 10.0f
+#define SCORE_BOUND 100000.0f
 
 typedef struct unigram {
     spm_vocabulary vocabulary; /* first: spm_vocabulary.h */
@@ -81,11 +82,25 @@ typedef struct search {
     spm_buffer text; /* normalized */
     way *ways;       /* [text.count + 1]; while the best is followed back, each start is turned into the end of its token */
     size_t way_room;
+    uint32_t furthest; /* place that a way leads to */
 } search;
 
-static void offer(way *to, float score, uint32_t start, uint32_t id)
+static void offer(search *s, uint32_t end, float score, uint32_t start, uint32_t id)
 {
+    way *to = &s->ways[end];
     if (to->start == UNREACHED || score > to->score) *to = (way){score, start, id};
+    if (end > s->furthest) s->furthest = end;
+}
+
+/* The score to go on from at `start`. In a long text sums grow until a float tells them apart no longer; past a bound, which
+ * is the library's, all that matter from here on are counted from this place anew. */
+static float score_at(search *s, uint32_t start)
+{
+    float score = s->ways[start].score;
+    if (score >= -SCORE_BOUND && score <= SCORE_BOUND) return score;
+    for (uint32_t i = start + 1; i <= s->furthest; i++) s->ways[i].score -= score;
+    s->ways[start].score = 0.0f;
+    return 0.0f;
 }
 
 /* A character's bytes by what its first one says: the text is valid as long as the normalizer's table is. */
@@ -103,7 +118,7 @@ static uint32_t go_on(search *s, uint32_t start)
     uint32_t size = (uint32_t)s->text.count, node = TOKEN_TRIE_ROOT;
     uint32_t next = start + character_bytes(s->text.bytes[start]);
     if (next > size) next = size;
-    float so_far = s->ways[start].score;
+    float so_far = score_at(s, start);
     bool one_character = false;
     for (uint32_t end = start; end < size;) {
         node = token_trie_step(&u->trie, node, (uint8_t)s->text.bytes[end++]);
@@ -111,11 +126,11 @@ static uint32_t go_on(search *s, uint32_t start)
         uint32_t id = u->trie.ids[node];
         if (id == TOKENIZER_NONE) continue;
         float score = scores[id];
-        if (s->t->types[id] == TOKEN_USER_DEFINED) score = (float)(0.1 * (double)(end - start) - 0.1);
-        offer(&s->ways[end], score + so_far, start, id);
+        if (s->t->types[id] == TOKEN_USER_DEFINED) score = (float)(0.1 * (double)(end - start - 1));
+        offer(s, end, score + so_far, start, id);
         one_character |= end == next;
     }
-    if (!one_character) offer(&s->ways[next], u->unknown_score + so_far, start, TOKENIZER_NONE);
+    if (!one_character) offer(s, next, u->unknown_score + so_far, start, TOKENIZER_NONE);
     return next;
 }
 
@@ -154,6 +169,7 @@ static descent_code encode_part(void *work, const char *text, size_t bytes, toke
     code = make_room(s, status);
     if (code) return code;
     uint32_t size = (uint32_t)s->text.count;
+    s->furthest = 0;
     for (uint32_t start = 0; start < size;) start = go_on(s, start);
     reverse_best(s);
     bool after_unknown = false;

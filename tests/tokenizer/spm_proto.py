@@ -1,5 +1,5 @@
-"""The parts of a SentencePiece model file that our metadata carries, read from its protobuf wire format, and written into a
-GGUF file through the public gguf package."""
+"""The parts of a SentencePiece model file that our metadata carries, read from its protobuf wire format or written in it, and
+written into a GGUF file through the public gguf package."""
 
 import struct
 from dataclasses import dataclass, field
@@ -70,6 +70,40 @@ def read(data):
         if value < len(model.pieces):
             model.ids[name] = value
     return model
+
+
+def varint(value):
+    out = bytearray()
+    value &= (1 << 64) - 1
+    while value >= 128:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _message(*fields):
+    """Fields as (number, value): bytes, a float or an integer."""
+    out = b""
+    for number, value in fields:
+        if isinstance(value, bytes):
+            out += varint(number << 3 | 2) + varint(len(value)) + value
+        elif isinstance(value, float):
+            out += varint(number << 3 | 5) + struct.pack("<f", value)
+        else:
+            out += varint(number << 3) + varint(value)
+    return out
+
+
+def write(model):
+    """A model file the sentencepiece library takes."""
+    pieces = [(1, _message((1, piece), (2, score), (3, kind)))
+              for piece, score, kind in zip(model.pieces, model.scores, model.types)]
+    ids = {name: model.ids.get(name, -1) for name in ("unknown", "bos", "eos", "padding")}
+    trainer = _message((3, {"t5": 1, "llama": 2}[model.kind]), (35, int(6 in model.types)), (40, ids["unknown"]),
+                       (41, ids["bos"]), (42, ids["eos"]), (43, ids["padding"]))
+    normalizer = _message((2, model.charsmap), (3, int(model.add_dummy_prefix)), (4, int(model.remove_extra_whitespaces)))
+    return _message(*pieces, (2, trainer), (3, normalizer))
 
 
 def write_gguf(model, path, **changed):

@@ -1,4 +1,4 @@
-"""Our SentencePiece BPE against the sentencepiece library: the same ids for every text, the same text for any ids."""
+"""Our SentencePiece BPE and unigram against the sentencepiece library: the same ids for every text, the same text for any ids."""
 
 import codecs
 import itertools
@@ -64,9 +64,10 @@ def test_special_tokens_cut_the_text(pair, words):
         assert tool.encode(text, special=True) == expected, text
 
 
-def test_unused_tokens_come_apart(proto, words, tmp_path):
-    """An unused token is taken apart into what it was merged from, and those likewise."""
-    data = proto("nmt_nfkc")
+@pytest.mark.parametrize("name", ["nmt_nfkc", "unigram_nmt_nfkc"])
+def test_unused_tokens(proto, words, tmp_path, name):
+    """Of merges an unused token is taken apart into what it was merged from, and those likewise; unigram passes it by."""
+    data = proto(name)
     model = spm_proto.read(data)
     library = sentencepiece.SentencePieceProcessor(model_proto=mark_unused(data, model))
     types = [5 if t == 1 and i % 3 else t for i, t in enumerate(model.types)]
@@ -87,24 +88,16 @@ def mark_unused(data, model):
         if model.types[i] == 1 and i % 3:
             piece += b"\x18\x05"
         assert len(piece) < 128 or model.types[i] != 1
-        out += b"\x0a" + varint(len(piece)) + piece
+        out += b"\x0a" + spm_proto.varint(len(piece)) + piece
         at = start + size
     return bytes(out) + data[at:]
 
 
-def varint(value):
-    out = bytearray()
-    while value >= 128:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
+@pytest.mark.parametrize("name", ["cem-kjv", "unigram_nmt_nfkc"])
 @pytest.mark.parametrize("text", [b"a", b" ", b"ab", b"\xff", "\u2581".encode(), b"<s>", b"the "])
-def test_a_megabyte_of_one_thing(proto, tmp_path, text):
+def test_a_megabyte_of_one_thing(proto, tmp_path, text, name):
     """The same ids as the library, in time that would not do for anything quadratic."""
-    data = proto("cem-kjv")
+    data = proto(name)
     library = sentencepiece.SentencePieceProcessor(model_proto=data)
     tool = Tool(spm_proto.write_gguf(spm_proto.read(data), tmp_path / "model.gguf"))
     text *= (1 << 20) // len(text)

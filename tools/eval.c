@@ -35,13 +35,6 @@ typedef struct eval_options {
 
 /* ---- Showing ---------------------------------------------------------------------------------------------------- */
 
-/* Depth as it was asked for: a number for "12", text for "3x2". */
-static json_t *steps_json(const asked_depth *depth)
-{
-    int64_t number;
-    return cli_read_integer(depth->text, 1, DESCENT_MAX_STEPS, &number) ? json_integer(number) : json_string(depth->text);
-}
-
 static double mean_loss(const loss_result *result)
 {
     return result->nats / (double)result->predictions;
@@ -64,7 +57,7 @@ static int show_loss(const eval_options *o, const asked_depth *depths, size_t n,
     if (o->json) {
         json_t *list = json_array();
         for (size_t i = 0; i < n; i++)
-            json_array_append_new(list, json_pack("{so so so so sI sI}", "steps", steps_json(&depths[i]), "loss",
+            json_array_append_new(list, json_pack("{so so so so sI sI}", "steps", json_depth(depths[i].text), "loss",
                                                   json_number(mean_loss(&results[i])), "perplexity",
                                                   json_number(exp(mean_loss(&results[i]))), "bits_per_byte",
                                                   json_number(bits_per_byte(&results[i])), "predictions",
@@ -89,7 +82,7 @@ static int show_match(const eval_options *o, const asked_depth *depths, size_t n
     if (o->json) {
         json_t *list = json_array();
         for (size_t i = 0; i < n; i++)
-            json_array_append_new(list, json_pack("{so sf sI sI}", "steps", steps_json(&depths[i]), "exact_match",
+            json_array_append_new(list, json_pack("{so sf sI sI}", "steps", json_depth(depths[i].text), "exact_match",
                                                   (double)right[i] / (double)items, "right", (json_int_t)right[i], "items",
                                                   (json_int_t)items));
         return print_results_json(list);

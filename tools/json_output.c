@@ -19,6 +19,12 @@ int json_output(json_t *object, size_t digits)
     return EXIT_FAILURE;
 }
 
+json_t *json_depth(const char *text)
+{
+    int64_t number;
+    return cli_read_integer(text, 1, INT64_MAX, &number) ? json_integer(number) : json_string(text);
+}
+
 json_t *json_number(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();

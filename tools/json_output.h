@@ -8,6 +8,9 @@
  * suffice for. The result is the exit code. */
 int json_output(json_t *object, size_t digits);
 
+/* A depth as it is written on the command line: a number for "12", text for "3x2" and "none". */
+json_t *json_depth(const char *text);
+
 /* A number, or null where JSON has no word for it. */
 json_t *json_number(double value);
 

@@ -187,26 +187,20 @@ static int read_prompt(const run_options *o, const session *with, const char *pr
 
 /* ---- What comes out ---------------------------------------------------------------------------------------------- */
 
-/* T as a number where one number says it, and as text ("3x2") otherwise. */
-static json_t *depth_json(const session *with, descent_depth depth)
-{
-    char text[16];
-    descent_depth_format(with->model, depth, text);
-    return strchr(text, 'x') ? json_string(text) : json_integer(depth.steps[0]);
-}
-
 static int print_json(const session *with, const completion_options *options, const completion *done)
 {
     static const char *const reasons[] = {"error", "stop", "length", "interrupted"};
+    char depth[16];
     json_t *tokens = json_array();
     for (size_t i = 0; i < done->count; i++) json_array_append_new(tokens, json_integer(done->tokens[i]));
     json_t *timings =
         json_pack("{sf sf}", "prompt_seconds", done->prompt_seconds, "generation_seconds", done->generation_seconds);
     json_t *text = options->as_ids ? json_null() : json_stringn(done->text.bytes, done->text.length);
     json_t *object = json_pack("{so so so so ss sI sI sI so}", "text", text, "tokens", tokens, "steps",
-                               depth_json(with, options->depth), "seed", json_integer(options->sampling.seed), "finish_reason",
-                               reasons[done->end], "prompt_tokens", (json_int_t)done->prompt_count, "cached_tokens",
-                               (json_int_t)done->reused, "row_steps", (json_int_t)done->row_steps, "timings", timings);
+                               json_depth(descent_depth_format(with->model, options->depth, depth)), "seed",
+                               json_integer(options->sampling.seed), "finish_reason", reasons[done->end], "prompt_tokens",
+                               (json_int_t)done->prompt_count, "cached_tokens", (json_int_t)done->reused, "row_steps",
+                               (json_int_t)done->row_steps, "timings", timings);
     if (options->trace) json_object_set_new(object, "trace", trace_json(&done->steps, with, done->tokens, done->count));
     return json_output(object, 9);
 }

@@ -160,6 +160,8 @@ def trained(tmp_path, **options):
     {}, {"byte_fallback": False, "vocab_size": 40}, {"normalization_rule_name": "nmt_nfkc"}, {"add_dummy_prefix": False},
     {"remove_extra_whitespaces": False}, {"user_defined_symbols": ["<sep>", "abc"], "control_symbols": ["<mask>"]},
     {"pad_id": 3}, {"bos_id": -1}, {"eos_id": -1, "bos_id": -1}, {"unk_id": 5, "bos_id": 0, "eos_id": 1}, {"bos_piece": "<begin>"},
+    {"model_type": "unigram"}, {"model_type": "unigram", "byte_fallback": False, "vocab_size": 40, "normalization_rule_name": "nmt_nfkc",
+                                "user_defined_symbols": ["<sep>", "abc"], "unk_id": 2, "bos_id": -1, "eos_id": 1, "pad_id": 0},
 ], ids=str)
 def test_sentencepiece(options, good, pt, tmp_path):
     data, library = trained(tmp_path, **options)
@@ -167,7 +169,7 @@ def test_sentencepiece(options, good, pt, tmp_path):
     (path.parent / "tokenizer.model").write_bytes(data)
     fields = tokenizer_fields(good(path))
     ids = range(library.get_piece_size())
-    assert fields["model"] == "llama"
+    assert fields["model"] == ("t5" if options.get("model_type") == "unigram" else "llama")
     assert fields["tokens"] == [library.id_to_piece(i) for i in ids]
     assert fields["scores"] == [library.get_score(i) for i in ids]
     kinds = [2 if library.is_unknown(i) else 3 if library.is_control(i) else 5 if library.is_unused(i)
@@ -207,12 +209,12 @@ def test_tokenizer_config(good, refused, pt, tmp_path):
     refused(path, "no BOS piece")
 
 
-@pytest.mark.parametrize("model_type", ["unigram", "char", "word"])
+@pytest.mark.parametrize("model_type", ["char", "word"])
 def test_other_model_types(model_type, refused, pt, tmp_path):
-    data, _ = trained(tmp_path, model_type=model_type, byte_fallback=False, vocab_size={"unigram": 40, "char": 10, "word": 500}[model_type])
+    data, _ = trained(tmp_path, model_type=model_type, byte_fallback=False, vocab_size={"char": 10, "word": 500}[model_type])
     path = pt(V=600)
     (path.parent / "tokenizer.model").write_bytes(data)
-    refused(path, f"of type {model_type}", "BPE")
+    refused(path, f"of type {model_type}", "supported: unigram, BPE")
 
 
 def varint(n):
@@ -252,6 +254,14 @@ def number(field, value):
 def test_bad_models(more, words, tmp_path):
     with pytest.raises(ConvertError, match=words.replace("??", r"\?\?")):
         spm.from_model(trained(tmp_path)[0] + more, "file")
+
+
+def test_unigram_pieces_with_a_nul(tmp_path):
+    """The library's unigram, not its BPE, would cut it short."""
+    more = message(1, message(1, b"a\0b"))
+    with pytest.raises(ConvertError, match="piece 290, .*, holds a NUL"):
+        spm.from_model(trained(tmp_path, model_type="unigram")[0] + more, "file")
+    assert spm.from_model(trained(tmp_path)[0] + more, "file").tokens[290] == "a\0b"
 
 
 def test_unknown_fields_are_skipped(tmp_path):

@@ -1,12 +1,12 @@
 """SentencePiece's tokenizer.model: a serialized protocol buffer, of which a handful of fields matter here.
 
-Owns a small reader of the wire format (_fields), the fields by number, and what the engine's tokenizer honours: BPE, with
-or without byte fallback, normalization by the precompiled map. Anything else is refused by name rather than ignored,
+Owns a small reader of the wire format (_fields), the fields by number, and what the engine's tokenizers honour: BPE and
+unigram, with or without byte fallback, normalization by the precompiled map. Anything else is refused by name rather than ignored,
 since a text split another way is a wrong answer nobody sees. Defaults are those of sentencepiece_model.proto.
 """
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from . import jsonfile
 from .errors import ConvertError, show
@@ -14,6 +14,7 @@ from .errors import ConvertError, show
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 UNKNOWN_SURFACE = " \u2047 "  # what the library, and the engine, decode an unknown to
 _MODEL_TYPES = {1: "unigram", 2: "BPE", 3: "word", 4: "char"}
+_KINDS = {1: "t5", 2: "llama"}  # what llama.cpp calls them
 
 
 @dataclass
@@ -30,7 +31,7 @@ class SentencePiece:
     charsmap: bytes
     add_bos: bool = False
     add_eos: bool = False
-    kind: str = field(default="llama", init=False)
+    kind: str = "llama"
 
     def write(self, writer):
         writer.add_tokenizer_model(self.kind)
@@ -57,13 +58,15 @@ def from_model(data, what):
             pieces.append(_piece(_message(value, what), len(pieces), what))
         elif number in parts:  # a message that comes in parts is one message
             parts[number].update(_message(value, what))
-    _honoured(trainer, normalizer, denormalizer, what)
+    kind = _honoured(trainer, normalizer, denormalizer, what)
     tokens, scores, types = ([p[i] for p in pieces] for i in range(3))
     ids = {}
     for i, token in enumerate(tokens):
         if ids.setdefault(token, i) != i:
             raise ConvertError(f"{what}: pieces {ids[token]} and {i} are both {show(token)}")
     _bytes_complete(tokens, types, bool(_integer(trainer, 35, 0, what)), what)
+    if kind == "t5":
+        _no_nul(tokens, what)
     unknown = [i for i, t in enumerate(types) if t == UNKNOWN]
     if len(unknown) != 1:
         raise ConvertError(f"{what}: {len(unknown)} pieces of type unknown; a model has one")
@@ -74,7 +77,7 @@ def from_model(data, what):
 
     return SentencePiece(tokens, scores, types, control(46, "<s>"), control(47, "</s>"), unknown[0], control(48, "<pad>"),
                          bool(_integer(normalizer, 3, 1, what)), bool(_integer(normalizer, 4, 1, what)),
-                         _bytes(normalizer, 2, what))
+                         _bytes(normalizer, 2, what), kind=kind)
 
 
 def apply_tokenizer_config(tokenizer, data, what):
@@ -88,9 +91,10 @@ def apply_tokenizer_config(tokenizer, data, what):
 
 
 def _honoured(trainer, normalizer, denormalizer, what):
+    """The engine's name for the model's algorithm."""
     kind = _integer(trainer, 3, 1, what)
-    if kind != 2:
-        raise ConvertError(f"{what}: a SentencePiece model of type {_MODEL_TYPES.get(kind, kind)}; supported: BPE")
+    if kind not in _KINDS:
+        raise ConvertError(f"{what}: a SentencePiece model of type {_MODEL_TYPES.get(kind, kind)}; supported: unigram, BPE")
     if _integer(trainer, 24, 0, what):
         raise ConvertError(f"{what}: treat_whitespace_as_suffix is not honoured by this engine's tokenizer")
     if _text(trainer, 44, UNKNOWN_SURFACE, what) != UNKNOWN_SURFACE:
@@ -99,6 +103,7 @@ def _honoured(trainer, normalizer, denormalizer, what):
         raise ConvertError(f"{what}: escape_whitespaces = false is not honoured by this engine's tokenizer")
     if _bytes(denormalizer, 2, what):
         raise ConvertError(f"{what}: a denormalizer is not honoured by this engine's tokenizer")
+    return _KINDS[kind]
 
 
 def _piece(values, index, what):
@@ -113,6 +118,13 @@ def _piece(values, index, what):
     if score - score != 0:
         raise ConvertError(f"{what}: piece {index} has a score that is not finite")
     return token, score, kind
+
+
+def _no_nul(tokens, what):
+    """The library's unigram ends a piece at its first NUL, so that such a piece would be found where it does not stand."""
+    for i, token in enumerate(tokens):
+        if "\0" in token:
+            raise ConvertError(f"{what}: piece {i}, {show(token)}, holds a NUL, which unigram models do not honour")
 
 
 def _bytes_complete(tokens, types, fallback, what):

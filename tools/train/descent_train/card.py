@@ -85,7 +85,8 @@ def _compared(differences):
     if not differences:
         return []
     return ["", "| from T | to T | difference, nats per token | 95%, paired |", "|---|---|---|---|",
-            *(f"| {d['from']} | {d['to']} | {d['difference']:+.5f} | {d['low']:+.5f} to {d['high']:+.5f} |" for d in differences)]
+            *(f"| {d['from']} | {d['to']} | {d['difference']:+.5f} | {d['low']:+.5f} to {d['high']:+.5f} |"
+              for d in differences)]
 
 
 def _beside_ngrams(figures):
@@ -93,19 +94,20 @@ def _beside_ngrams(figures):
         return []
     n = figures["ngram"]
     beaten = n["beaten_by"]
-    return ["", "## Beside n-gram tables", "", f"Counted on the same training tokens ({n['method']}), read on the same windows; a "
-            "table sees the tokens before a window, the model does not.", "",
+    return ["", "## Beside n-gram tables", "", f"Counted on the same training tokens ({n['method']}), read on the same windows; "
+            "a table sees the tokens before a window, the model does not.", "",
             "| table | loss, nats per token | 95% | perplexity | bits per byte |", "|---|---|---|---|---|",
             *(f"| {r['order']}-gram | {_losses(r)} |" for r in n["rows"]), "",
-            f"At T = {beaten['to']} the model's loss less that of the {beaten['from']} table is {beaten['difference']:+.4f} nats "
-            f"({beaten['low']:+.4f} to {beaten['high']:+.4f})."]
+            f"At T = {beaten['to']} the model's loss less that of the {beaten['from']} table is "
+            f"{beaten['difference']:+.4f} nats ({beaten['low']:+.4f} to {beaten['high']:+.4f})."]
 
 
 def _use(figures):
     lines = []
     if "context_kl" in figures:
         kl = figures["context_kl"]
-        lines.append(f"| KL of its predictions in the second half of a window once the first half is scrambled | {kl['mean']:.4f} nats |")
+        lines.append("| KL of its predictions in the second half of a window once the first half is scrambled | "
+                     f"{kl['mean']:.4f} nats |")
         lines.append(f"| the same, over the last quarter | {kl['last_quarter']:.4f} nats |")
     if "attention_entropy" in figures:
         e = figures["attention_entropy"]

@@ -72,7 +72,8 @@ def reasons_not_to_ship(figures):
     reasons = []
     beaten = figures.get("ngram", {}).get("beaten_by")
     if beaten and beaten["difference"] >= 0:
-        reasons.append(f"it loses to the {beaten['from']} table by {beaten['difference']:.4f} nats at its best T, {beaten['to']}")
+        reasons.append(f"it loses to the {beaten['from']} table by {beaten['difference']:.4f} nats at its best T, "
+                       f"{beaten['to']}")
     kl = figures.get("context_kl")
     if kl and kl["mean"] < LEAST_KL:
         reasons.append(f"its predictions hardly depend on context: KL {kl['mean']:.4f}, below {LEAST_KL} nats")

@@ -131,8 +131,7 @@ class Pieces(Vocab):
         try:
             _sentencepiece().SentencePieceTrainer.train(
                 sentence_iterator=iter(lines), model_writer=out, model_type=algorithm, vocab_size=size,
-                byte_fallback=True,
-                normalization_rule_name="identity", remove_extra_whitespaces=False, add_dummy_prefix=False,
+                byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False, add_dummy_prefix=False,
                 max_sentence_length=4 * max(map(len, lines)) + 1, num_threads=1, minloglevel=2)
         except (RuntimeError, OSError) as error:
             raise DataError(f"no SentencePiece {algorithm} model of {size} pieces: {error}") from None
@@ -169,5 +168,6 @@ def _sentencepiece():
     try:
         import sentencepiece
     except ImportError:
-        raise DataError("a vocabulary of pieces needs the Python package sentencepiece (Debian: python3-sentencepiece)") from None
+        raise DataError("a vocabulary of pieces needs the Python package sentencepiece "
+                        "(Debian: python3-sentencepiece)") from None
     return sentencepiece

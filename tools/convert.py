@@ -22,6 +22,7 @@ def start(script, package):
     sys.path.insert(0, TOOLS)
     try:
         import gguf  # noqa: F401
+        import jinja2  # noqa: F401
         import numpy  # noqa: F401
     except ImportError as e:
         python = os.path.join(VENV, "bin", "python")

@@ -46,7 +46,7 @@ def test_usage(arguments, convert):
 def test_help(program):
     result = program("--help")
     assert result.status == 0
-    for option in ("--type", "--steps", "--vocab", "--mask", "--variant", "--name"):
+    for option in ("--type", "--steps", "--tokenizer", "--mask", "--variant", "--name"):
         assert option in result.out
 
 

@@ -13,7 +13,7 @@ import sentencepiece
 import checkpoints
 import reading
 from checkpoints import nrgpt_state, training
-from descent_convert import spm, words
+from descent_convert import gpt2, spm, words
 from descent_convert.errors import ConvertError
 from conftest import GOLDEN, ROOT
 
@@ -34,7 +34,8 @@ def tokenizer_fields(out):
 # -- None
 
 @pytest.mark.parametrize("V", [11, 50257, 50304])
-def test_without(V, convert, pt, tmp_path):
+def test_without(V, convert, pt, tmp_path, monkeypatch):
+    monkeypatch.setattr(gpt2, "_folders", lambda directory: [])
     result = convert(pt(V), tmp_path / "out.gguf")
     assert result.status == 0 and result.out.endswith("tokenizer: none\n")
     assert result.err.count("\n") == 1 and "no tokenizer beside it" in result.err
@@ -127,13 +128,13 @@ def test_two_tokenizers(refused, pt):
     path = pt()
     (path.parent / "vocab.txt").write_text("a\n")
     (path.parent / "meta.pkl").write_bytes(pickle.dumps(meta(["a"])))
-    refused(path, "meta.pkl, vocab.txt", "--vocab")
+    refused(path, "meta.pkl, vocab.txt", "--tokenizer")
 
 
-def test_tokenizer_json(refused, good, pt, tmp_path):
+def test_two_forms_of_one_tokenizer(refused, good, pt, tmp_path):
     path = pt(V=300)
     (path.parent / "tokenizer.json").write_text("{}")
-    refused(path, "tokenizer.json", "tokenizer.model", "remove it")
+    refused(path, "tokenizer.json", "model")
     (path.parent / "tokenizer.model").write_bytes(trained(tmp_path)[0])
     assert tokenizer_fields(good(path))["model"] == "llama"
 

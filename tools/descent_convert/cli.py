@@ -6,11 +6,9 @@ import os
 import re
 import sys
 
-from . import gguf_out, nrgpt, progress, source
+from . import chat, gguf_out, gpt2, nrgpt, progress, source
 from .errors import ConvertError
 from .model import MAX_STEPS
-
-_GPT2 = (50257, 50304)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -56,7 +54,9 @@ def _arguments(argv):
     parser.add_argument("--type", default="f32", choices=list(gguf_out.TYPES), help="of the matrices (f32)")
     parser.add_argument("--steps", type=_steps, metavar="N", help="trained recursion depth, where the checkpoint does not "
                         "say or says another; NxM: of attention and MLP")
-    parser.add_argument("--vocab", metavar="FILE", help="the tokenizer: tokens one a line, or a file of another kind")
+    parser.add_argument("--tokenizer", "--vocab", metavar="PATH", help="the tokenizer, where it is not beside the checkpoint: a file "
+                        "(tokenizer.json, tokenizer.model, vocab.json or encoder.json, .tiktoken, meta.pkl, words one a line) or a "
+                        "directory with one")
     parser.add_argument("--mask", choices=nrgpt.MASKS, help="where the checkpoint does not say")
     parser.add_argument("--variant", choices=source.VARIANTS, help="where the checkpoint does not say")
     parser.add_argument("--name", help="general.name of the model (OUT without .gguf)")
@@ -67,6 +67,23 @@ def _note(text):
     progress.note("convert.py", text)
 
 
+def _tokenizer(path, named, vocab):
+    """The tokenizer to write, with the chat template where the model's own is one of ours, and what there is to say of it."""
+    found = source.tokenizer_path(path, named, vocab)
+    if found is None:
+        guess = f"; {vocab} ids suggest GPT-2's, found where {gpt2.PACKAGES} puts it" if vocab in gpt2.VOCABULARIES else ""
+        return None, [f"{path}: no tokenizer beside it{guess}: the model takes and gives token ids only"]
+    tokenizer = source.read_tokenizer(found, vocab)
+    notes = [f"{found}: {note}" for note in getattr(tokenizer, "notes", ())]
+    if named is None and os.path.dirname(found) != os.path.dirname(path):
+        notes.append(f"{path}: no tokenizer beside it: GPT-2's, from {os.path.dirname(found)}")
+    if len(tokenizer.tokens) < vocab:
+        notes.append(f"{path}: {len(tokenizer.tokens)} tokens for {vocab} ids: the others have no text")
+    template, note = source.chat_template(found, tokenizer.tokens, getattr(tokenizer, "bos", None), getattr(tokenizer, "eos", None))
+    notes += [note] if note else []
+    return chat.Stated(tokenizer, template) if template else tokenizer, notes
+
+
 def convert(arguments):
     """Converts as the parsed arguments say; returns the summary line."""
     path = source.checkpoint(arguments.input)
@@ -75,16 +92,13 @@ def convert(arguments):
         if os.path.exists(arguments.output) and os.path.samestat(os.fstat(file.fileno()), os.stat(arguments.output)):
             raise ConvertError(f"{arguments.output}: is the checkpoint itself")
         model = source.read_model(path, file, options)
-        tokenizer = source.tokenizer(path, arguments.vocab, model.vocab)
+        tokenizer, notes = _tokenizer(path, arguments.tokenizer, model.vocab)
         name = arguments.name or os.path.splitext(os.path.basename(arguments.output))[0]
         name = name.encode("utf-8", "replace").decode("utf-8")
         total = gguf_out.total_bytes(model, arguments.type)
         size = gguf_out.write(model, tokenizer, arguments.output, arguments.type, name, path, progress.meter(total))
-    if tokenizer is None:
-        guess = f"; {model.vocab} ids suggest GPT-2 BPE, which cannot be read" if model.vocab in _GPT2 else ""
-        _note(f"{path}: no tokenizer beside it{guess}: the model takes and gives token ids only")
-    elif len(tokenizer.tokens) < model.vocab:
-        _note(f"{path}: {len(tokenizer.tokens)} tokens for {model.vocab} ids: the others have no text")
+    for note in notes:
+        _note(note)
     words = "none" if tokenizer is None else f"{tokenizer.kind}, {len(tokenizer.tokens)} tokens"
     return (f"{arguments.output}: {model.architecture} ({model.variant}), {model.parameters} parameters in "
             f"{len(model.weights)} tensors, {arguments.type}, {size} bytes, tokenizer: {words}")

@@ -50,7 +50,8 @@ class Config:
         text = show(value) if isinstance(value, (str, int, float)) or value is None else f"a {type(value).__name__}"
         return ConvertError(f"{self.what}: {key} is {text}; expected {expected}")
 
-    def _get(self, key, default):
+    def value(self, key, default=None):
+        """Whatever there is, for the caller to check."""
         self.asked.add(key)
         if key in self.values:
             return self.values[key]
@@ -59,14 +60,14 @@ class Config:
         return default
 
     def integer(self, key, low, high, default=None):
-        value = self._get(key, default)
+        value = self.value(key, default)
         if key in self.values and (type(value) is not int or not low <= value <= high):
             raise self.bad(key, f"a whole number from {low} to {high}")
         return value
 
     def positive(self, key, default=None):
         """A number above 0 that is one in float32 too."""
-        value = self._get(key, default)
+        value = self.value(key, default)
         if key not in self.values:
             return value
         try:
@@ -78,19 +79,19 @@ class Config:
         return float(value)
 
     def flag(self, key, default=None):
-        value = self._get(key, default)
+        value = self.value(key, default)
         if key in self.values and type(value) is not bool:
             raise self.bad(key, "true or false")
         return value
 
     def choice(self, key, choices, default=None):
-        value = self._get(key, default)
+        value = self.value(key, default)
         if key in self.values and (not isinstance(value, str) or value not in choices):
             raise self.bad(key, "one of " + ", ".join(choices))
         return value
 
     def text(self, key, default=None):
-        value = self._get(key, default)
+        value = self.value(key, default)
         if key in self.values and not isinstance(value, str):
             raise self.bad(key, "text")
         return value

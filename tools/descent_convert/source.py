@@ -6,13 +6,14 @@ Every file is opened here, must be an ordinary file and, where it is read whole,
 import os
 import stat
 
-from . import cem, gpt, jsonfile, nrgpt, official, spm, stfile, torchzip, words
+from . import cem, chat, gpt, gpt2, hf, jsonfile, nrgpt, official, spm, stfile, torchzip, words
 from .errors import ConvertError, show
 from .model import State
 from .unpickle import TensorRef
 
 MAX_CONFIG = 1 << 20
 MAX_TOKENIZER = 64 << 20
+MAX_SETTINGS = 16 << 20  # of a tokenizer, in which every added token can be listed
 WEIGHTS = "model.safetensors"
 VARIANTS = (*nrgpt.VARIANTS, *gpt.VARIANTS)
 
@@ -109,42 +110,96 @@ def _from_torch(path, file, options):
 
 # -- Tokenizers
 
-def _by_name(path):
-    """The tokenizer in the file `path`, by what its name says it is."""
+# Files beside a checkpoint that are a tokenizer; of the first ones, which are forms of one and the same, the first counts.
+_FORMS = ("tokenizer.model", "tokenizer.json", *(vocab for vocab, _ in gpt2.FILES))
+_LISTS = ("tokenizer.chars.json", "meta.pkl", "vocab.txt")
+_MERGES_OF = dict(gpt2.FILES)
+_VOCAB_OF = {merges: vocab for vocab, merges in gpt2.FILES}
+
+
+def tokenizer_path(path, named, vocab):
+    """The file of the tokenizer for the checkpoint `path` of `vocab` ids: the one `named`, a file or a directory that has one,
+    else the one beside the checkpoint, else GPT-2's where its package is installed and the model has its size, else None."""
+    if named is not None and not os.path.isdir(named):
+        directory, name = os.path.split(named)
+        return os.path.join(directory, _VOCAB_OF.get(name, name))
+    directory = named or os.path.dirname(path)
+    found = _beside(directory)
+    if found is None and named is not None:
+        raise ConvertError(f"{named}: no tokenizer here (tokenizer.model, tokenizer.json, vocab.json with merges.txt, "
+                           "encoder.json with vocab.bpe, or a list of characters or words)")
+    if found is None and vocab in gpt2.VOCABULARIES:
+        files = gpt2.installed(directory)
+        for file in files or ():
+            gpt2.check_installed(read_whole(file, MAX_TOKENIZER), file)
+        return files[0] if files else None
+    return found
+
+
+def _beside(directory):
+    """The one tokenizer in a directory, None where there is none."""
+    forms = [name for name in _FORMS if all(os.path.exists(os.path.join(directory, part)) for part in _parts(name))]
+    found = forms[:1] + [name for name in _LISTS if os.path.exists(os.path.join(directory, name))]
+    if forms[:2] == ["tokenizer.model", "tokenizer.json"] and not _is_sentencepiece(os.path.join(directory, forms[0])):
+        found[0] = forms[1]  # Llama 3's tokenizer.model is a list of ranks, which says less
+    if len(found) > 1:
+        raise ConvertError(f"{directory or '.'}: more than one tokenizer ({', '.join(found)}); name one with --tokenizer")
+    return os.path.join(directory, found[0]) if found else None
+
+
+def _parts(name):
+    return [name, _MERGES_OF[name]] if name in _MERGES_OF else [name]
+
+
+def _is_sentencepiece(path):
+    with open_plain(path) as file:
+        return os.pread(file.fileno(), 1, 0) == b"\n"  # the first field, pieces
+
+
+def read_tokenizer(path, vocab):
+    """The tokenizer in the file `path`, by what its name says it is, for a model of `vocab` ids."""
     name = os.path.basename(path)
-    if name == "tokenizer.json":
-        raise ConvertError(f"{path}: tokenizers of this format cannot be read; put tokenizer.model beside the checkpoint, or "
-                           "remove it and convert without a tokenizer")
     data = read_whole(path, MAX_TOKENIZER)
     if name.endswith(".pkl"):
-        return words.from_meta(data, path)
-    if name.endswith(".chars.json"):
-        return words.from_chars_json(data, path)
-    if name.endswith(".model"):
-        tokenizer = spm.from_model(data, path)
-        beside = os.path.join(os.path.dirname(path), "tokenizer_config.json")
-        if os.path.exists(beside):
-            spm.apply_tokenizer_config(tokenizer, read_whole(beside, MAX_CONFIG), beside)
-        return tokenizer
-    return words.from_lines(data, path)
-
-
-_BESIDE = ("tokenizer.model", "tokenizer.json", "tokenizer.chars.json", "meta.pkl", "vocab.txt")
-
-
-def tokenizer(path, vocab_file, vocab):
-    """The tokenizer --vocab names or the one beside the checkpoint `path`; None where there is none. `vocab`: V."""
-    if vocab_file is None:
-        directory = os.path.dirname(path)
-        found = [n for n in _BESIDE if os.path.exists(os.path.join(directory, n))]
-        if found[:2] == ["tokenizer.model", "tokenizer.json"]:  # two forms of one tokenizer
-            del found[1]
-        if len(found) > 1:
-            raise ConvertError(f"{directory or '.'}: more than one tokenizer ({', '.join(found)}); name one with --vocab")
-        if not found:
-            return None
-        vocab_file = os.path.join(directory, found[0])
-    result = _by_name(vocab_file)
+        result = words.from_meta(data, path)
+    elif name.endswith(".chars.json"):
+        result = words.from_chars_json(data, path)
+    elif name in _MERGES_OF:
+        merges = os.path.join(os.path.dirname(path), _MERGES_OF[name])
+        result = gpt2.from_vocab_and_merges(data, path, read_whole(merges, MAX_TOKENIZER), merges, _files(path, hf.BESIDE), vocab)
+    elif name.endswith(".json"):
+        result = hf.from_json(data, path, _files(path, hf.BESIDE), vocab)
+    elif name.endswith(".tiktoken") or name.endswith(".model") and not data.startswith(b"\n"):
+        result = gpt2.from_ranks(data, path, vocab)
+    elif name.endswith(".model"):
+        result = spm.from_model(data, path)
+        for beside, more in _files(path, ["tokenizer_config.json"]).values():
+            spm.apply_tokenizer_config(result, more, beside)
+    else:
+        result = words.from_lines(data, path)
     if len(result.tokens) > vocab:
-        raise ConvertError(f"{vocab_file}: {len(result.tokens)} tokens for a model of {vocab}")
+        raise ConvertError(f"{path}: {len(result.tokens)} tokens for a model of {vocab}")
     return result
+
+
+def tokenizer(path, named, vocab):
+    """The tokenizer of the checkpoint `path`, as tokenizer_path finds it; None where there is none."""
+    found = tokenizer_path(path, named, vocab)
+    return None if found is None else read_tokenizer(found, vocab)
+
+
+def chat_template(tokenizer_file, tokens, bos, eos):
+    """Which of our chat templates the model's own is, beside the file of its tokenizer, and a note; see chat.of_model. bos and
+    eos: ids or None."""
+    text = ["" if i is None else tokens[i] for i in (bos, eos)]
+    return chat.of_model(_files(tokenizer_file, ("tokenizer_config.json", "chat_template.jinja")), *text)
+
+
+def _files(path, names):
+    """Path and bytes of those of the files `names` that lie beside `path`, by name."""
+    directory, found = os.path.dirname(path), {}
+    for name in names:
+        beside = os.path.join(directory, name)
+        if os.path.exists(beside):
+            found[name] = beside, read_whole(beside, MAX_SETTINGS)
+    return found

@@ -17,6 +17,8 @@ typedef struct golden {
     safetensors *expected;
     uint32_t *tokens;
     size_t count;
+    bool without_depth;
+    size_t least_depths; /* that there are numbers for */
 } golden;
 
 /* Ends the test program with a message where a file is missing. */

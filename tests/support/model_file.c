@@ -58,7 +58,9 @@ void write_model(const test_model *model, const char *path)
         gguf_writer_i32(writer, key_of(model, "preconditioner.rank"), model->rank);
         gguf_writer_string(writer, key_of(model, "activation"), model->activation);
         gguf_writer_f32(writer, key_of(model, "rope.freq_base"), (float)model->rope_base);
-    } else {
+    } else if (model->family == TEST_GPT_REC) {
+        gguf_writer_u32(writer, key_of(model, "steps"), model->steps[0]);
+    } else if (model->family == TEST_NRGPT) {
         gguf_writer_u32(writer, key_of(model, "steps"), model->steps[0]);
         gguf_writer_string(writer, key_of(model, "feed_forward"), model->feed_forward);
         gguf_writer_string(writer, key_of(model, "attention.mask"), model->strict ? "strict" : "causal");
@@ -146,7 +148,9 @@ static void read_family(const reading *from)
         model->tied = !test_model_find(model, "output.weight");
         for (size_t i = 0; i < model->n_tensors; i++)
             if (!strcmp(model->tensors[i].name, "blk.0.attn_eta.weight")) model->eta_entries = model->tensors[i].columns;
-    } else {
+    } else if (model->family == TEST_GPT_REC) {
+        model->steps[0] = get_u32(from, "steps");
+    } else if (model->family == TEST_NRGPT) {
         model->steps[0] = get_u32(from, "steps");
         model->feed_forward = get_word(from, "feed_forward", (const char *const[]){"ff1", "ff2", "ff2w", NULL});
         model->strict = !strcmp(get_word(from, "attention.mask", (const char *const[]){"causal", "strict", NULL}), "strict");

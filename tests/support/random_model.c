@@ -4,6 +4,7 @@
 #include "descent.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,12 +46,12 @@ test_model random_shape(rng *r, test_family family, size_t context)
     m.context = context;
     m.vocab = rng_between(r, 5, 90);
     m.heads = rng_between(r, 1, 5);
-    m.layers = family == TEST_CEM ? rng_between(r, 1, 3) : 1;
+    m.layers = family == TEST_CEM || family == TEST_GPT ? rng_between(r, 1, 3) : 1;
     m.width = family == TEST_CEM ? m.heads * head_widths[rng_below(r, 5)] : widths[rng_below(r, 8)];
     if (m.width == 2) m.width = 8; /* the norm of two numbers is little more than their signs */
     m.hidden = rng_between(r, 3, 120);
-    m.steps[0] = (unsigned)rng_between(r, 1, 5);
-    m.steps[1] = family == TEST_CEM ? (unsigned)rng_between(r, 1, 5) : 0;
+    for (size_t k = 0; k < DESCENT_MAX_KINDS; k++)
+        if (test_has_depth(family, k)) m.steps[k] = (unsigned)rng_between(r, 1, 5);
     if (family == TEST_CEM) {
         m.diagonal = one_of(r, (const char *const[]){"none", "shared", "per_head"}, 3);
         m.rank = (int)rng_below(r, 3) - 1;
@@ -59,6 +60,8 @@ test_model random_shape(rng *r, test_family family, size_t context)
         m.rope_base = rng_below(r, 2) ? 10000.0 : 500.0;
         m.tied = rng_below(r, 2);
         m.eta_entries = rng_between(r, 1, 3);
+    } else if (family == TEST_GPT || family == TEST_GPT_REC) {
+        if (m.heads > m.width) m.heads = m.width;
     } else {
         m.feed_forward = one_of(r, (const char *const[]){"ff1", "ff2", "ff2w"}, 3);
         m.strict = rng_below(r, 2);
@@ -139,10 +142,47 @@ static void cem_weights(test_model *m, rng *r)
     if (!m->tied) fill(r, test_model_add(m, m->vocab, C, true, "output.weight"), 0.0, root);
 }
 
+static void gpt_norm(test_model *m, rng *r, const char *name)
+{
+    fill(r, test_model_add(m, 0, m->width, false, "%s.weight", name), 1.0, 0.1);
+    fill(r, test_model_add(m, 0, m->width, false, "%s.bias", name), 0.0, 0.1);
+}
+
+static void gpt_block(test_model *m, rng *r, size_t l)
+{
+    size_t C = m->width, F = m->hidden, A = C / m->heads * m->heads;
+    double root = 1.0 / sqrt((double)C), hidden_root = 1.0 / sqrt((double)F);
+    char name[48];
+    (void)snprintf(name, sizeof name, "blk.%zu.attn_norm", l);
+    gpt_norm(m, r, name);
+    for (const char *part = "qkv"; *part; part++)
+        fill(r, test_model_add(m, A, C, true, "blk.%zu.attn_%c.weight", l, *part), 0.0, root);
+    fill(r, test_model_add(m, C, A, true, "blk.%zu.attn_output.weight", l), 0.0, root);
+    fill(r, test_model_add(m, 0, C, false, "blk.%zu.attn_output.bias", l), 0.0, 0.1);
+    (void)snprintf(name, sizeof name, "blk.%zu.ffn_norm", l);
+    gpt_norm(m, r, name);
+    fill(r, test_model_add(m, F, C, true, "blk.%zu.ffn_up.weight", l), 0.0, root);
+    fill(r, test_model_add(m, 0, F, false, "blk.%zu.ffn_up.bias", l), 0.0, 0.2);
+    fill(r, test_model_add(m, C, F, true, "blk.%zu.ffn_down.weight", l), 0.0, 0.7 * hidden_root);
+    fill(r, test_model_add(m, 0, C, false, "blk.%zu.ffn_down.bias", l), 0.0, 0.1);
+}
+
+static void gpt_weights(test_model *m, rng *r)
+{
+    fill(r, test_model_add(m, m->vocab, m->width, true, "token_embd.weight"), 0.0, 0.7);
+    fill(r, test_model_add(m, m->context, m->width, true, "position_embd.weight"), 0.0, 0.7);
+    for (size_t l = 0; l < m->layers; l++) gpt_block(m, r, l);
+    gpt_norm(m, r, "output_norm");
+    fill(r, test_model_add(m, m->vocab, m->width, true, "output.weight"), 0.0, 1.0 / sqrt((double)m->width));
+    fill(r, test_model_add(m, 0, m->vocab, false, "output.bias"), 0.0, 0.1);
+}
+
 void random_weights(test_model *model, rng *r)
 {
     if (model->family == TEST_CEM)
         cem_weights(model, r);
+    else if (model->family == TEST_GPT || model->family == TEST_GPT_REC)
+        gpt_weights(model, r);
     else
         nrgpt_weights(model, r);
     test_model_round(model);

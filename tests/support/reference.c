@@ -2,6 +2,7 @@
 #include "reference.h"
 
 #include "reference_cem.h"
+#include "reference_gpt.h"
 #include "reference_nrgpt.h"
 
 #include <math.h>
@@ -93,7 +94,13 @@ size_t row_steps_at(const test_model *model, descent_depth depth)
 
 reference_run reference_compute(const test_model *model, const reference_request *request)
 {
-    return model->family == TEST_CEM ? reference_cem(model, request) : reference_nrgpt(model, request);
+    static reference_run (*const of[TEST_FAMILIES])(const test_model *, const reference_request *) = {
+        [TEST_NRGPT] = reference_nrgpt,
+        [TEST_CEM] = reference_cem,
+        [TEST_GPT] = reference_gpt,
+        [TEST_GPT_REC] = reference_gpt_rec_parallel,
+    };
+    return of[model->family](model, request);
 }
 
 double reference_frozen_energy(const test_model *model, descent_site site, const double *keys, double (*round_page)(double),

@@ -25,6 +25,8 @@ static const struct {
 } families[] = {
     [TEST_NRGPT] = {"nrgpt", 1, {true, false}, {true, false}, true},
     [TEST_CEM] = {"cem", 2, {true, true}, {true, true}, false},
+    [TEST_GPT] = {"gpt", 2, {false, false}, {false, false}, false},
+    [TEST_GPT_REC] = {"gpt-rec-parallel", 1, {true, false}, {false, false}, true},
 };
 
 const char *test_family_name(test_family family)
@@ -120,7 +122,7 @@ const char *test_model_words(const test_model *model)
     if (model->family == TEST_CEM)
         (void)snprintf(words + n, sizeof words - (size_t)n, " diagonal=%s rank=%d %s%s eta=%zu rope=%g", model->diagonal,
                        model->rank, model->activation, model->tied ? " tied" : "", model->eta_entries, model->rope_base);
-    else
+    else if (model->family == TEST_NRGPT)
         (void)snprintf(words + n, sizeof words - (size_t)n, " %s %s %s rate=%s%s beta=%g", model->feed_forward,
                        model->strict ? "strict" : "causal", model->rms ? "rmsnorm" : "layernorm", model->rate,
                        model->alpha ? " alpha" : "", model->beta);

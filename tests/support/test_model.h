@@ -13,7 +13,7 @@
 
 typedef enum test_weight { TEST_F32 = 0, TEST_F16, TEST_BF16, TEST_Q8_0 } test_weight;
 
-typedef enum test_family { TEST_NRGPT = 0, TEST_CEM, TEST_FAMILIES } test_family;
+typedef enum test_family { TEST_NRGPT = 0, TEST_CEM, TEST_GPT, TEST_GPT_REC, TEST_FAMILIES } test_family;
 
 /* general.architecture of the family's files. */
 const char *test_family_name(test_family family);

@@ -134,17 +134,10 @@ static replacement replace_first(const spm_normalizer *n, const char *text, size
 }
 
 /* Appends bytes, spaces as U+2581. */
-static descent_code append(spm_buffer *out, const char *text, size_t bytes, descent_status *status)
+static descent_code append(text_buffer *out, const char *text, size_t bytes, descent_status *status)
 {
-    if (out->room - out->count < SPM_SPACE_BYTES * bytes) {
-        size_t room = 2 * (out->room + SPM_SPACE_BYTES * bytes);
-        if (out->count + SPM_SPACE_BYTES * bytes > SPM_MAX_BYTES)
-            return descent_fail(status, DESCENT_LIMIT, "the text has more than %zu bytes after normalization", SPM_MAX_BYTES);
-        char *grown = realloc(out->bytes, room);
-        if (!grown) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for %zu bytes of text", room);
-        out->bytes = grown;
-        out->room = room;
-    }
+    descent_code code = text_buffer_reserve(out, SPM_SPACE_BYTES * bytes, status);
+    if (code) return code;
     for (size_t i = 0; i < bytes; i++) {
         if (text[i] == ' ') {
             memcpy(out->bytes + out->count, SPM_SPACE, SPM_SPACE_BYTES);
@@ -169,13 +162,13 @@ static size_t leading_spaces(const spm_normalizer *n, const char *text, size_t b
 }
 
 /* A U+2581 that the text itself holds counts as a space here, as it does in the library. */
-static void drop_trailing_spaces(spm_buffer *out)
+static void drop_trailing_spaces(text_buffer *out)
 {
     while (out->count >= SPM_SPACE_BYTES && memcmp(out->bytes + out->count - SPM_SPACE_BYTES, SPM_SPACE, SPM_SPACE_BYTES) == 0)
         out->count -= SPM_SPACE_BYTES;
 }
 
-descent_code spm_normalize(const spm_normalizer *n, const char *text, size_t bytes, spm_buffer *out, descent_status *status)
+descent_code spm_normalize(const spm_normalizer *n, const char *text, size_t bytes, text_buffer *out, descent_status *status)
 {
     bool squeeze = n->remove_extra_whitespaces;
     out->count = 0;

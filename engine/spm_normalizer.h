@@ -9,9 +9,6 @@
 #define SPM_SPACE "\xE2\x96\x81" /* U+2581 */
 #define SPM_SPACE_BYTES 3
 
-/* More than this a normalized text may not have, so that 32 bits hold every place in it. */
-#define SPM_MAX_BYTES ((size_t)1 << 28)
-
 typedef struct spm_normalizer {
     bool add_space_prefix, remove_extra_whitespaces;
     const token_prefixes *user_defined; /* borrowed; what it finds is passed through as it stands */
@@ -21,11 +18,7 @@ typedef struct spm_normalizer {
     size_t pool_bytes;
 } spm_normalizer;
 
-/* Bytes that grow; released with free(bytes). */
-typedef struct spm_buffer {
-    char *bytes;
-    size_t count, room;
-} spm_buffer;
+typedef text_buffer spm_buffer;
 
 /* Reads tokenizer.ggml.add_space_prefix (absent: true), remove_extra_whitespaces (absent: false) and
  * precompiled_charsmap (absent or empty: no table). */

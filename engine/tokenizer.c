@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const tokenizer_kind *const kinds[] = {&tokenizer_chars, &tokenizer_words, &tokenizer_spm, &tokenizer_unigram};
+static const tokenizer_kind *const kinds[] = {&tokenizer_chars, &tokenizer_words, &tokenizer_spm, &tokenizer_unigram, &tokenizer_bpe};
 
 static const char TOKENS_KEY[] = "tokenizer.ggml.tokens", TYPES_KEY[] = "tokenizer.ggml.token_type";
 
@@ -192,6 +192,7 @@ descent_code tokenizer_load(const gguf_file *file, uint32_t vocab, descent_token
     descent_code code = gguf_get_string(file, model_key, &name, status);
     if (!code) code = find_kind(name, &kind, status);
     if (code) return code;
+    if (kind == &tokenizer_spm && gguf_has(file, "tokenizer.ggml.merges")) kind = &tokenizer_merges;
 
     descent_tokenizer *t = calloc(1, sizeof *t);
     if (!t) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a tokenizer");

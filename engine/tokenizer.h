@@ -42,7 +42,8 @@ typedef struct token_index {
     uint32_t mask;
 } token_index;
 
-/* Enters tokens[0..count-1]. Two equal spellings are DESCENT_BAD_FILE: the second would never be found. */
+/* Enters those of tokens[0..count-1] that are not empty. Two equal spellings are DESCENT_BAD_FILE: the second would never be
+ * found. */
 descent_code token_index_build(token_index *index, const token_string *tokens, uint32_t count, descent_status *status);
 void token_index_free(token_index *index);
 /* TOKENIZER_NONE when no token is spelled so. */
@@ -66,9 +67,22 @@ uint32_t token_prefixes_longest(const token_prefixes *prefixes, const char *text
 typedef struct token_list {
     uint32_t *ids;
     size_t count, room;
+    uint64_t steps; /* of merging, counted by the kinds that merge: what tests of linearity look at */
 } token_list;
 
 descent_code token_list_add(token_list *list, uint32_t id, descent_status *status);
+
+/* More than this a normalized text may not have, so that 32 bits hold every place in it. */
+#define TOKENIZER_MAX_TEXT_BYTES ((size_t)1 << 28)
+
+/* Bytes that grow. Starts as {0}; released with free(bytes). */
+typedef struct text_buffer {
+    char *bytes;
+    size_t count, room;
+} text_buffer;
+
+/* Room for `more` bytes after the first `count`. DESCENT_LIMIT: more than TOKENIZER_MAX_TEXT_BYTES in all. */
+descent_code text_buffer_reserve(text_buffer *buffer, size_t more, descent_status *status);
 
 /* ---- Kinds ------------------------------------------------------------------------------------------------------- */
 
@@ -96,6 +110,8 @@ typedef struct tokenizer_kind {
 extern const tokenizer_kind tokenizer_chars;
 extern const tokenizer_kind tokenizer_words;
 extern const tokenizer_kind tokenizer_spm;
+extern const tokenizer_kind tokenizer_merges; /* `llama` in files that have merges */
+extern const tokenizer_kind tokenizer_bpe;
 extern const tokenizer_kind tokenizer_unigram;
 
 struct descent_tokenizer {

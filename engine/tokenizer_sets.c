@@ -1,6 +1,6 @@
-/* tokenizer_sets.c: sets of token spellings, and lists of ids. token_index answers "which token is spelled exactly so" in
- * one hash, token_prefixes "which is the longest one here" by narrowing a sorted range byte by byte; neither copies a
- * spelling. Used by tokenizer.c and every kind. */
+/* tokenizer_sets.c: sets of token spellings, lists of ids, and text that grows. token_index answers "which token is spelled
+ * exactly so" in one hash, token_prefixes "which is the longest one here" by narrowing a sorted range byte by byte; neither
+ * copies a spelling. Used by tokenizer.c and every kind. */
 #include "tokenizer.h"
 
 #include "status.h"
@@ -42,6 +42,7 @@ descent_code token_index_build(token_index *index, const token_string *tokens, u
     index->tokens = tokens;
     index->mask = room - 1;
     for (uint32_t id = 0; id < count; id++) {
+        if (tokens[id].bytes == 0) continue;
         uint32_t slot = find_slot(index, tokens[id].text, tokens[id].bytes);
         if (index->slots[slot] != TOKENIZER_NONE) {
             char shown[48];
@@ -154,5 +155,19 @@ descent_code token_list_add(token_list *list, uint32_t id, descent_status *statu
         list->room = room;
     }
     list->ids[list->count++] = id;
+    return DESCENT_OK;
+}
+
+descent_code text_buffer_reserve(text_buffer *buffer, size_t more, descent_status *status)
+{
+    if (buffer->room - buffer->count >= more) return DESCENT_OK;
+    if (more > TOKENIZER_MAX_TEXT_BYTES || buffer->count + more > TOKENIZER_MAX_TEXT_BYTES)
+        return descent_fail(status, DESCENT_LIMIT, "the text has more than %zu bytes after normalization",
+                            TOKENIZER_MAX_TEXT_BYTES);
+    size_t room = 2 * (buffer->room + more);
+    char *grown = realloc(buffer->bytes, room);
+    if (!grown) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for %zu bytes of text", room);
+    buffer->bytes = grown;
+    buffer->room = room;
     return DESCENT_OK;
 }

@@ -125,18 +125,27 @@ def cem_state(config, seed=0):
     def draw(*shape):
         return rng.standard_normal(shape).astype(np.float32)
 
+    kinds = {"attn": config.get("attn", "cem"), "mlp": config.get("mlp", "cem")}
+    shapes = {"attn": {"wq": (C, C), "wk": (C, C)}, "mlp": {"up": (M, C), "gate": (M, C)}}
+    if kinds["attn"] == "llama":
+        shapes["attn"].update(wv=(C, C), wo=(C, C))
+    if kinds["mlp"] == "swiglu":
+        shapes["mlp"]["down"] = (C, M)
     state = {"embed.weight": draw(V, C)}
     for l in range(config["n_layer"]):
-        for part, matrices in (("attn", {"wq": (C, C), "wk": (C, C)}), ("mlp", {"up": (M, C), "gate": (M, C)})):
+        for part, matrices in shapes.items():
             at = f"layers.{l}.{part}"
-            state[f"{at}.norm.weight"], state[f"{at}.eta"] = draw(C), draw(entries)
+            state[f"{at}.norm.weight"] = draw(C)
             for name, shape in matrices.items():
                 state[f"{at}.{name}.weight"] = draw(*shape)
+            if kinds[part] != "cem":
+                continue
+            state[f"{at}.eta"] = draw(entries)
             if rank >= 0:
                 state[f"{at}.precond.d"] = draw(C)
             if rank > 0:
                 state[f"{at}.precond.u"], state[f"{at}.precond.v"] = draw(C, rank), draw(C, rank)
-        if config["attn_diag"] != "none":
+        if kinds["attn"] == "cem" and config["attn_diag"] != "none":
             state[f"layers.{l}.attn.diag"] = draw(C) if config["attn_diag"] == "shared" else draw(K, C)
     state["norm_f.weight"] = draw(C)
     if not config["tie_embeddings"]:

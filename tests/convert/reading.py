@@ -84,6 +84,7 @@ def nrgpt_names(state):
 
 def cem_names(state):
     parts = {"norm.weight": ("{}_norm", False), "wq.weight": ("{}_q", True), "wk.weight": ("{}_k", True),
+             "wv.weight": ("{}_v", True), "wo.weight": ("{}_output", True), "down.weight": ("{}_down", True),
              "up.weight": ("{}_up", True), "gate.weight": ("{}_gate", True), "diag": ("{}_diag", False), "eta": ("{}_eta", False),
              "precond.d": ("{}_precond_d", False), "precond.u": ("{}_precond_u", False), "precond.v": ("{}_precond_v", False)}
     names = {}

@@ -1,4 +1,4 @@
-"""CEM directories: settings and tensors that do not make a model; depths; layers that are not descents."""
+"""CEM directories: settings and tensors that do not make a model; depths; Llama's layers in place of descents."""
 
 import numpy as np
 import pytest
@@ -55,9 +55,70 @@ def test_head_width_must_be_even(refused, directory):
     refused(directory(cem_state(config), config), "even")
 
 
-@pytest.mark.parametrize("key, value", [("attn", "llama"), ("mlp", "swiglu")])
-def test_layers_without_an_energy(key, value, refused, directory):
-    refused(directory(cem_state(CONFIG), {**CONFIG, key: value}), f"{key} is '{value}'", "without an energy")
+HYBRIDS = {"llama": {"attn": "llama", "mlp": "swiglu"}, "cem attention": {"mlp": "swiglu"}, "cem mlp": {"attn": "llama"}}
+OWN = {"attn": ["attn_diag", "steps_attn"], "mlp": ["mlp_act", "steps_mlp"]}  # settings of a sub-layer that is CEM's
+
+
+def needless(kinds):
+    """Settings that mean nothing where the sub-layers are of these kinds."""
+    return [k for part in kinds for k in OWN[part]] + (["precond_rank", "eta_entries"] if len(kinds) == 2 else [])
+
+
+@pytest.mark.parametrize("kinds", HYBRIDS.values(), ids=HYBRIDS)
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("bare", [False, True])
+def test_llama_layers(kinds, tied, bare, good, directory):
+    """Every tensor under its name with its numbers; settings of what is not there may be left out or not."""
+    config = {**cem_config(tied=tied), **kinds}
+    state = cem_state(config)
+    if bare:
+        config = {k: v for k, v in config.items() if k not in needless(kinds)}
+    path = good(directory(state, config), "--type", "f16")
+    fields, tensors = reading.fields(path), reading.tensors(path)
+    names = reading.cem_names(state)
+    assert len(tensors) == len(names) == len(state)
+    for name, (gguf_name, matrix) in names.items():
+        assert tensors[gguf_name][0] == ("F16" if matrix else "F32")
+        np.testing.assert_array_equal(tensors[gguf_name][1], state[name].astype(np.float16) if matrix else state[name])
+    for l in range(config["n_layer"]):
+        for part in ("attn", "mlp"):
+            assert (f"layers.{l}.{part}.eta" in state) == (part not in kinds)
+    assert fields.get("cem.attention.kind") == kinds.get("attn")
+    assert fields.get("cem.mlp.kind") == kinds.get("mlp")
+    present = {"cem.steps.attention", "cem.attention.diagonal"} if "attn" not in kinds else set()
+    present |= {"cem.steps.mlp", "cem.activation"} if "mlp" not in kinds else set()
+    present |= {"cem.preconditioner.rank"} if len(kinds) == 1 else set()
+    assert present == {k for k in ("cem.steps.attention", "cem.steps.mlp", "cem.attention.diagonal", "cem.activation",
+                                   "cem.preconditioner.rank") if k in fields}
+
+
+@pytest.mark.parametrize("kinds", HYBRIDS.values(), ids=HYBRIDS)
+def test_tensors_of_llama_layers(kinds, refused, directory):
+    config = {**CONFIG, **kinds}
+    for name in cem_state(config):
+        state = cem_state(config)
+        whole = state.pop(name)
+        refused(directory(state, config), f"'{name}' is missing")
+        state[name] = np.concatenate([whole, whole[:1]])
+        assert name in refused(directory(state, config))
+    for part in kinds:  # nothing to step with
+        refused(directory({**cem_state(config), f"layers.0.{part}.eta": np.ones(2, np.float32)}, config), "is not part")
+
+
+def test_kinds(refused, directory):
+    refused(directory(cem_state(CONFIG), {**CONFIG, "attn": "swiglu"}), "attn is 'swiglu'", "cem, llama")
+    refused(directory(cem_state(CONFIG), {**CONFIG, "mlp": "llama"}), "mlp is 'llama'", "cem, swiglu")
+
+
+def test_steps_of_llama_layers(good, refused, directory):
+    llama, attention, mlp = ({**CONFIG, **kinds} for kinds in HYBRIDS.values())
+    refused(directory(cem_state(llama), llama), "--steps", options=["--steps", "2"])
+    for config, key in ((attention, "cem.steps.attention"), (mlp, "cem.steps.mlp")):
+        path = directory(cem_state(config), config)
+        refused(path, "one depth", options=["--steps", "2x3"])
+        assert reading.fields(good(path, "--steps", "7"))[key] == 7
+        config = {k: v for k, v in config.items() if not k.startswith("steps")}
+        refused(directory(cem_state(config), config), "--steps")
 
 
 def test_layers_named(good, directory):

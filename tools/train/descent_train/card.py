@@ -113,5 +113,6 @@ def _use(figures):
         e = figures["attention_entropy"]
         lines.append(f"| median entropy of attention (attending to all alike: {e['uniform']:.2f}) | {e['median']:.2f} nats |")
     if "relative_update" in figures:
-        lines.append(f"| median of \\|x(1) - x(0)\\| / \\|x(0)\\| | {figures['relative_update']:.4f} |")
+        moved = figures["relative_update"]
+        lines.append(f"| median of \\|x(1) - x(0)\\| / \\|x(0)\\|, x before and after {moved['of']} | {moved['median']:.4f} |")
     return ["", "## Whether it uses its context and its depth", "", "| | |", "|---|---|", *lines] if lines else []

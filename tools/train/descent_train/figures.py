@@ -3,7 +3,8 @@
     name, summary, facts (what -> text), measured_on     text, from the run's settings
     swept, fixed   {"rows": [row], "compared": [difference]}: one model read at every T; a model for each T read at its own
     ngram          {"method", "rows": [row with "order"], "beaten_by": difference} against the best T of `swept`
-    context_kl, attention_entropy, relative_update       as measure.py gives them
+    context_kl, attention_entropy                        as measure.py gives them
+    relative_update                                      {"of": what x(0) and x(1) stand before and after, "median"}
     commands       {"measure": text, "train": [text]}
 
 A row is {"T", "loss", "low", "high", "perplexity", "bits_per_byte"} or {"T", "exact_match", "low", "high", "right", "items",

@@ -32,6 +32,7 @@ OPERATIONS = {
 VOCAB = Words([END, "(", ")", "=", *OPERATIONS, *map(str, range(10))])
 EOS, OPEN, CLOSE, EQUALS = range(4)
 _FIRST_OPERATION, _ZERO = 4, 4 + len(OPERATIONS)
+TEST_ITEMS = 1000  # of a run
 _TRIES = 1000  # draws for a test item that is new
 
 

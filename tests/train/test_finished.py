@@ -1,0 +1,96 @@
+"""A run from its first step to its card, by the two programs; what a card says of a run is what was asked of it."""
+import json
+import pathlib
+import shlex
+
+import pytest
+
+import card as card_program
+import train
+from descent_train import finished
+from descent_train.data import DataError
+
+TEXT = pathlib.Path(__file__).resolve().parents[2] / "models" / "data" / "nrgpt-shakespeare.val.txt"
+SMALL = ["--width", "16", "--heads", "2", "--block", "32", "--batch", "2", "--iterations", "4", "--warmup", "2"]
+KINDS = {
+    "text": ["--text", "verse.txt"],
+    "listops": ["--listops", "max_10,add_10", "--lines", "300", "--mask", "strict"],
+    "layers": ["--text", "verse.txt", "--model", "cem", "--layers", "1", "--vocab", "bpe:400"],
+}
+CARD = ["--name", "tiny", "--summary", "Tiny.", "--trained-on", "some verse", "--licence", "public domain"]
+
+
+@pytest.fixture(scope="module", params=list(KINDS))
+def runs(request, tmp_path_factory):
+    """Directories of one kind of run: T drawn at random, and T fixed at 1 and at 2."""
+    base = tmp_path_factory.mktemp(request.param)
+    (base / "verse.txt").write_text(TEXT.read_text()[:20000])
+    options = [str(base / o) if o == "verse.txt" else o for o in KINDS[request.param]] + SMALL
+    made = {}
+    for name, depth in (("random", ["--steps", "2", "--random-steps", "1", "3"]), ("1", ["--steps", "1"]), ("2", ["--steps", "2"])):
+        made[name] = base / name
+        train.main([str(base / name), *options, *depth])
+    return made
+
+
+def test_a_run_gets_its_card(runs, tmp_path, capsys):
+    layered = "layers" in str(runs["1"])
+    status = card_program.main([str(runs["random"]), *CARD, "--at", "1,2,4", "--fixed", str(runs["1"]), str(runs["2"]),
+                                "--to", str(tmp_path)])
+    figures = json.loads((tmp_path / "data" / "tiny.figures.json").read_text())
+    expected = ["1x1", "2x2", "4x4"] if layered else ["1", "2", "4"]
+    assert [r["T"] for r in figures["swept"]["rows"]] == expected
+    assert [r["T"] for r in figures["fixed"]["rows"]] == expected[:2]
+    card = (tmp_path / "tiny.md").read_text()
+    assert all(value in card for value in figures["facts"].values()) and "drew T from 1 to 3" in card
+    assert figures["relative_update"]["median"] > 0
+    assert 0 < figures["attention_entropy"]["median"] <= figures["attention_entropy"]["uniform"] + 1e-6
+    said = capsys.readouterr()
+    if "listops" in str(runs["1"]):
+        assert status == 0 and len((tmp_path / "data" / "tiny.eval.tsv").read_text().splitlines()) == 1000
+    else:  # four steps of training: this one must not ship
+        assert status == 1 and "loses to the 5-gram table" in said.err and "hardly depend on context" in said.err
+        text = (runs["1"].parent / "verse.txt").read_text()
+        assert (tmp_path / "data" / "tiny.val.txt").read_text() == text[int(0.9 * len(text)):]
+    for line in said.out.splitlines():
+        assert pathlib.Path(line).is_file()
+
+
+def test_the_commands_on_a_card_make_the_same_runs_again(runs, tmp_path):
+    card_program.main([str(runs["random"]), *CARD, "--at", "1", "--fixed", str(runs["1"]), "--to", str(tmp_path)])
+    commands = json.loads((tmp_path / "data" / "tiny.figures.json").read_text())["commands"]["train"]
+    for name, command in zip(("random", "1"), commands):
+        words = shlex.split(command)
+        assert words[:2] == ["python3", "tools/train/train.py"]
+        again = vars(train.arguments(words[2:]))
+        settings = json.loads((runs[name] / "settings.json").read_text())
+        if settings["text"]:
+            settings["text"] = pathlib.Path(settings["text"]).name  # where it lay is nobody's business
+        assert {k: again[k] for k in settings} == settings
+
+
+def test_only_runs_alike_but_for_a_fixed_depth_are_compared(runs):
+    opened = {name: finished.Finished(str(path)) for name, path in runs.items()}
+    with pytest.raises(ValueError, match="not trained at T"):
+        finished.fixed({opened["random"].trained: opened["random"]})
+    opened["2"].options.width = 24
+    with pytest.raises(ValueError, match="differ in more than T: width"):
+        finished.fixed({opened[n].trained: opened[n] for n in ("1", "2")})
+
+
+def test_a_run_that_is_not_finished_has_no_card(runs, tmp_path):
+    for name in ("settings.json", "state.pt"):
+        (tmp_path / name).write_bytes((runs["1"] / name).read_bytes())
+    settings = json.loads((tmp_path / "settings.json").read_text())
+    (tmp_path / "settings.json").write_text(json.dumps({**settings, "iterations": 5}))
+    with pytest.raises(DataError, match="step 4 of 5"):
+        finished.Finished(str(tmp_path))
+
+
+def test_depths_are_read_as_the_program_reads_them(runs):
+    run = finished.Finished(str(runs["1"]))
+    good = {"3": (3, 3), "3x2": (3, 2)} if run.layered else {"3": 3}
+    assert {text: run.depth(text) for text in good} == good
+    for bad in ("0", "1x2x3") if run.layered else ("0", "3x2"):
+        with pytest.raises(ValueError, match="no depth of this model"):
+            run.depth(bad)

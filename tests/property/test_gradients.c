@@ -106,8 +106,16 @@ static void cem_steps_are_gradients(void **state)
     steps_are_gradients(TEST_CEM, 31, 60);
 }
 
+static void hybrids_steps_are_gradients(void **state)
+{
+    (void)state;
+    steps_are_gradients(TEST_CEM_SWIGLU, 32, 20);
+    steps_are_gradients(TEST_LLAMA_CEM, 33, 20);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(nrgpt_steps_are_gradients), cmocka_unit_test(cem_steps_are_gradients)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(nrgpt_steps_are_gradients), cmocka_unit_test(cem_steps_are_gradients),
+                                       cmocka_unit_test(hybrids_steps_are_gradients)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

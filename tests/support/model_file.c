@@ -36,6 +36,20 @@ static void write_tensor(gguf_writer *writer, const test_model *model, const tes
     free(values);
 }
 
+/* What a file says of sub-layers that are not CEM's, and of those that are. */
+static void write_layers(gguf_writer *writer, const test_model *model)
+{
+    bool attention = test_has_energy(model->family, 0), mlp = test_has_energy(model->family, 1);
+    if (!attention) gguf_writer_string(writer, key_of(model, "attention.kind"), test_sublayer(model->family, 0));
+    if (!mlp) gguf_writer_string(writer, key_of(model, "mlp.kind"), test_sublayer(model->family, 1));
+    if (attention) gguf_writer_u32(writer, key_of(model, "steps.attention"), model->steps[0]);
+    if (mlp) gguf_writer_u32(writer, key_of(model, "steps.mlp"), model->steps[1]);
+    if (attention) gguf_writer_string(writer, key_of(model, "attention.diagonal"), model->diagonal);
+    if (mlp) gguf_writer_string(writer, key_of(model, "activation"), model->activation);
+    if (attention || mlp) gguf_writer_i32(writer, key_of(model, "preconditioner.rank"), model->rank);
+    gguf_writer_f32(writer, key_of(model, "rope.freq_base"), (float)model->rope_base);
+}
+
 void write_model(const test_model *model, const char *path)
 {
     gguf_writer *writer = gguf_writer_create();
@@ -51,13 +65,8 @@ void write_model(const test_model *model, const char *path)
     gguf_writer_u32(writer, key_of(model, "attention.head_count"), (uint32_t)model->heads);
     gguf_writer_u32(writer, key_of(model, "feed_forward_length"), (uint32_t)model->hidden);
     gguf_writer_f32(writer, key_of(model, "norm_epsilon"), (float)model->norm_epsilon);
-    if (model->family == TEST_CEM) {
-        gguf_writer_u32(writer, key_of(model, "steps.attention"), model->steps[0]);
-        gguf_writer_u32(writer, key_of(model, "steps.mlp"), model->steps[1]);
-        gguf_writer_string(writer, key_of(model, "attention.diagonal"), model->diagonal);
-        gguf_writer_i32(writer, key_of(model, "preconditioner.rank"), model->rank);
-        gguf_writer_string(writer, key_of(model, "activation"), model->activation);
-        gguf_writer_f32(writer, key_of(model, "rope.freq_base"), (float)model->rope_base);
+    if (test_sublayer(model->family, 0)) {
+        write_layers(writer, model);
     } else if (model->family == TEST_GPT_REC) {
         gguf_writer_u32(writer, key_of(model, "steps"), model->steps[0]);
     } else if (model->family == TEST_NRGPT) {

@@ -46,13 +46,14 @@ test_model random_shape(rng *r, test_family family, size_t context)
     m.context = context;
     m.vocab = rng_between(r, 5, 90);
     m.heads = rng_between(r, 1, 5);
-    m.layers = family == TEST_CEM || family == TEST_GPT ? rng_between(r, 1, 3) : 1;
-    m.width = family == TEST_CEM ? m.heads * head_widths[rng_below(r, 5)] : widths[rng_below(r, 8)];
+    bool rotary = test_sublayer(family, 0) != NULL;
+    m.layers = test_kinds(family) > 1 ? rng_between(r, 1, 3) : 1;
+    m.width = rotary ? m.heads * head_widths[rng_below(r, 5)] : widths[rng_below(r, 8)];
     if (m.width == 2) m.width = 8; /* the norm of two numbers is little more than their signs */
     m.hidden = rng_between(r, 3, 120);
     for (size_t k = 0; k < DESCENT_MAX_KINDS; k++)
         if (test_has_depth(family, k)) m.steps[k] = (unsigned)rng_between(r, 1, 5);
-    if (family == TEST_CEM) {
+    if (rotary) {
         m.diagonal = one_of(r, (const char *const[]){"none", "shared", "per_head"}, 3);
         m.rank = (int)rng_below(r, 3) - 1;
         if (m.rank == 1) m.rank = (int)rng_between(r, 1, m.width < 9 ? m.width : 9);
@@ -122,24 +123,51 @@ static void cem_part(test_model *m, rng *r, size_t layer, const char *part)
     fill(r, test_model_add(m, m->width, (size_t)m->rank, false, "blk.%zu.%s_precond_v.weight", layer, part), 0.0, 0.5 * root);
 }
 
-static void cem_weights(test_model *m, rng *r)
+static void cem_sublayer(test_model *m, rng *r, size_t l, size_t kind)
 {
     size_t C = m->width;
     double root = 1.0 / sqrt((double)C);
-    fill(r, test_model_add(m, m->vocab, C, true, "token_embd.weight"), 0.0, 0.5);
-    for (size_t l = 0; l < m->layers; l++) {
-        cem_part(m, r, l, "attn");
-        cem_part(m, r, l, "mlp");
-        fill(r, test_model_add(m, C, C, true, "blk.%zu.attn_q.weight", l), 0.0, root);
-        fill(r, test_model_add(m, C, C, true, "blk.%zu.attn_k.weight", l), 0.0, root);
-        if (strcmp(m->diagonal, "none"))
-            fill(r, test_model_add(m, strcmp(m->diagonal, "shared") ? m->heads : 0, C, false, "blk.%zu.attn_diag.weight", l),
-                 0.0, 0.2);
+    cem_part(m, r, l, kind ? "mlp" : "attn");
+    if (kind) {
         fill(r, test_model_add(m, m->hidden, C, true, "blk.%zu.mlp_up.weight", l), 0.0, root);
         fill(r, test_model_add(m, m->hidden, C, true, "blk.%zu.mlp_gate.weight", l), 0.0, 0.5 * root);
+        return;
     }
+    fill(r, test_model_add(m, C, C, true, "blk.%zu.attn_q.weight", l), 0.0, root);
+    fill(r, test_model_add(m, C, C, true, "blk.%zu.attn_k.weight", l), 0.0, root);
+    if (strcmp(m->diagonal, "none"))
+        fill(r, test_model_add(m, strcmp(m->diagonal, "shared") ? m->heads : 0, C, false, "blk.%zu.attn_diag.weight", l), 0.0,
+             0.2);
+}
+
+static void llama_sublayer(test_model *m, rng *r, size_t l, size_t kind)
+{
+    size_t C = m->width, M = m->hidden;
+    double root = 1.0 / sqrt((double)C);
+    fill(r, test_model_add(m, 0, C, false, "blk.%zu.%s_norm.weight", l, kind ? "mlp" : "attn"), 1.0, 0.1);
+    if (kind) {
+        fill(r, test_model_add(m, M, C, true, "blk.%zu.mlp_gate.weight", l), 0.0, root);
+        fill(r, test_model_add(m, M, C, true, "blk.%zu.mlp_up.weight", l), 0.0, root);
+        fill(r, test_model_add(m, C, M, true, "blk.%zu.mlp_down.weight", l), 0.0, 1.0 / sqrt((double)M));
+        return;
+    }
+    static const char *const names[] = {"q", "k", "v", "output"};
+    for (size_t i = 0; i < 4; i++) fill(r, test_model_add(m, C, C, true, "blk.%zu.attn_%s.weight", l, names[i]), 0.0, root);
+}
+
+static void layered_weights(test_model *m, rng *r)
+{
+    size_t C = m->width;
+    fill(r, test_model_add(m, m->vocab, C, true, "token_embd.weight"), 0.0, 0.5);
+    for (size_t l = 0; l < m->layers; l++)
+        for (size_t k = 0; k < 2; k++) {
+            if (test_has_energy(m->family, k))
+                cem_sublayer(m, r, l, k);
+            else
+                llama_sublayer(m, r, l, k);
+        }
     fill(r, test_model_add(m, 0, C, false, "output_norm.weight"), 1.0, 0.1);
-    if (!m->tied) fill(r, test_model_add(m, m->vocab, C, true, "output.weight"), 0.0, root);
+    if (!m->tied) fill(r, test_model_add(m, m->vocab, C, true, "output.weight"), 0.0, 1.0 / sqrt((double)C));
 }
 
 static void gpt_norm(test_model *m, rng *r, const char *name)
@@ -179,8 +207,8 @@ static void gpt_weights(test_model *m, rng *r)
 
 void random_weights(test_model *model, rng *r)
 {
-    if (model->family == TEST_CEM)
-        cem_weights(model, r);
+    if (test_sublayer(model->family, 0))
+        layered_weights(model, r);
     else if (model->family == TEST_GPT || model->family == TEST_GPT_REC)
         gpt_weights(model, r);
     else

@@ -95,10 +95,10 @@ size_t row_steps_at(const test_model *model, descent_depth depth)
 reference_run reference_compute(const test_model *model, const reference_request *request)
 {
     static reference_run (*const of[TEST_FAMILIES])(const test_model *, const reference_request *) = {
-        [TEST_NRGPT] = reference_nrgpt,
-        [TEST_CEM] = reference_cem,
-        [TEST_GPT] = reference_gpt,
-        [TEST_GPT_REC] = reference_gpt_rec_parallel,
+        [TEST_NRGPT] = reference_nrgpt,   [TEST_CEM] = reference_cem,
+        [TEST_GPT] = reference_gpt,       [TEST_GPT_REC] = reference_gpt_rec_parallel,
+        [TEST_LLAMA] = reference_cem,     [TEST_CEM_SWIGLU] = reference_cem,
+        [TEST_LLAMA_CEM] = reference_cem,
     };
     return of[model->family](model, request);
 }
@@ -107,8 +107,8 @@ double reference_frozen_energy(const test_model *model, descent_site site, const
                                const double *g)
 {
     if (!round_page) round_page = round_to_f32;
-    return model->family == TEST_CEM ? reference_cem_energy(model, site, keys, round_page, g)
-                                     : reference_nrgpt_energy(model, site, keys, round_page, g);
+    return test_sublayer(model->family, 0) ? reference_cem_energy(model, site, keys, round_page, g)
+                                           : reference_nrgpt_energy(model, site, keys, round_page, g);
 }
 
 /* ---- Conditioning ------------------------------------------------------------------------------------------------ */

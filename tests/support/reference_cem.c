@@ -1,8 +1,11 @@
-/* reference_cem.c: layers of an attention descent and an MLP descent, whole sequence at once.
+/* reference_cem.c: layers of an attention descent and an MLP descent, either of which may be Llama's sub-layer instead, whole
+ * sequence at once.
  *
  * Shapes: L tokens, C width, K heads of D numbers, M hidden, r preconditioner rank, V vocab. A frozen history is, per
  * token, the rotated key (C) and u = norm(h) (C), both rounded to the page; of the MLP the gate values v (M). */
 #include "reference_cem.h"
+
+#include "reference_llama.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -190,6 +193,32 @@ static void compare(reference_step *before, reference_step *after, size_t count,
     }
 }
 
+/* A sub-layer that runs once and has no energy, of every token: h [L][C] in, what comes of it out in place. */
+static void run_once(const test_model *model, const reference_request *request, reference_run *run, size_t program, double *h)
+{
+    size_t C = model->width, layer = program / 2, kind = program % 2;
+    const double *norm = test_model_find(model, "blk.%zu.%s_norm.weight", layer, kind ? "mlp" : "attn");
+    reference_step *before = &run->at[program][0], *after = &run->at[program][1];
+    memcpy(before->x, h, run->count * C * sizeof *h);
+    for (size_t i = 0; i < run->count; i++) {
+        descent_site site = {(uint32_t)layer, (uint32_t)kind, 0, i};
+        reference_apply(request, site, false, before->x + i * C, C);
+        reference_norm(before->x + i * C, C, model->norm_epsilon, norm, NULL, true, before->g + i * C);
+        reference_apply(request, site, true, before->g + i * C, C);
+    }
+    if (kind)
+        reference_swiglu(model, layer, before->g, run->count, h);
+    else
+        reference_llama_attention(model, layer, request->round_page ? request->round_page : round_to_f32, before->g, run->count,
+                                  h);
+    for (size_t c = 0; c < run->count * C; c++) h[c] += before->x[c];
+    memcpy(after->x, h, run->count * C * sizeof *h);
+    for (size_t i = 0; i < run->count; i++)
+        reference_norm(h + i * C, C, model->norm_epsilon, norm, NULL, true, after->g + i * C);
+    compare(before, after, run->count, C);
+    for (size_t i = 0; i < run->count; i++) after->history_change[i] = NAN;
+}
+
 /* One sub-layer of every token: h [L][C] in, x(T) out in place. */
 static void run_program(const test_model *model, const reference_request *request, reference_run *run, size_t program,
                         const history *past, double *h)
@@ -240,7 +269,12 @@ reference_run reference_cem(const test_model *model, const reference_request *re
     history past = history_create(model, request->count);
     const double *embedding = test_model_find(model, "token_embd.weight");
     for (size_t i = 0; i < run.count; i++) memcpy(run.states + i * C, embedding + request->tokens[i] * C, C * sizeof(double));
-    for (size_t program = 0; program < run.programs; program++) run_program(model, request, &run, program, &past, run.states);
+    for (size_t program = 0; program < run.programs; program++) {
+        if (test_has_energy(model->family, program % 2))
+            run_program(model, request, &run, program, &past, run.states);
+        else
+            run_once(model, request, &run, program, run.states);
+    }
     const double *head = test_model_find(model, model->tied ? "token_embd.weight" : "output.weight");
     double *normed = test_alloc(C, sizeof *normed);
     for (size_t i = 0; i < run.count; i++) {

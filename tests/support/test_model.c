@@ -22,16 +22,25 @@ static const struct {
     const char *architecture;
     size_t kinds;
     bool depth[2], energy[2], deepens;
+    const char *sublayers[2];
 } families[] = {
-    [TEST_NRGPT] = {"nrgpt", 1, {true, false}, {true, false}, true},
-    [TEST_CEM] = {"cem", 2, {true, true}, {true, true}, false},
-    [TEST_GPT] = {"gpt", 2, {false, false}, {false, false}, false},
-    [TEST_GPT_REC] = {"gpt-rec-parallel", 1, {true, false}, {false, false}, true},
+    [TEST_NRGPT] = {"nrgpt", 1, {true, false}, {true, false}, true, {NULL, NULL}},
+    [TEST_CEM] = {"cem", 2, {true, true}, {true, true}, false, {"cem", "cem"}},
+    [TEST_GPT] = {"gpt", 2, {false, false}, {false, false}, false, {NULL, NULL}},
+    [TEST_GPT_REC] = {"gpt-rec-parallel", 1, {true, false}, {false, false}, true, {NULL, NULL}},
+    [TEST_LLAMA] = {"cem", 2, {false, false}, {false, false}, false, {"llama", "swiglu"}},
+    [TEST_CEM_SWIGLU] = {"cem", 2, {true, false}, {true, false}, false, {"cem", "swiglu"}},
+    [TEST_LLAMA_CEM] = {"cem", 2, {false, true}, {false, true}, false, {"llama", "cem"}},
 };
 
 const char *test_family_name(test_family family)
 {
     return families[family].architecture;
+}
+
+const char *test_sublayer(test_family family, size_t kind)
+{
+    return families[family].sublayers[kind];
 }
 
 size_t test_kinds(test_family family)
@@ -119,9 +128,10 @@ const char *test_model_words(const test_model *model)
                      test_family_name(model->family), types[model->weight], model->width, model->vocab, model->context,
                      model->heads, model->hidden, model->layers, model->steps[0], model->steps[1]);
     if (n < 0 || (size_t)n >= sizeof words) return words;
-    if (model->family == TEST_CEM)
-        (void)snprintf(words + n, sizeof words - (size_t)n, " diagonal=%s rank=%d %s%s eta=%zu rope=%g", model->diagonal,
-                       model->rank, model->activation, model->tied ? " tied" : "", model->eta_entries, model->rope_base);
+    if (test_sublayer(model->family, 0))
+        (void)snprintf(words + n, sizeof words - (size_t)n, " %s, %s, diagonal=%s rank=%d %s%s eta=%zu rope=%g",
+                       test_sublayer(model->family, 0), test_sublayer(model->family, 1), model->diagonal, model->rank,
+                       model->activation, model->tied ? " tied" : "", model->eta_entries, model->rope_base);
     else if (model->family == TEST_NRGPT)
         (void)snprintf(words + n, sizeof words - (size_t)n, " %s %s %s rate=%s%s beta=%g", model->feed_forward,
                        model->strict ? "strict" : "causal", model->rms ? "rmsnorm" : "layernorm", model->rate,

@@ -13,10 +13,21 @@
 
 typedef enum test_weight { TEST_F32 = 0, TEST_F16, TEST_BF16, TEST_Q8_0 } test_weight;
 
-typedef enum test_family { TEST_NRGPT = 0, TEST_CEM, TEST_GPT, TEST_GPT_REC, TEST_FAMILIES } test_family;
+typedef enum test_family {
+    TEST_NRGPT = 0,
+    TEST_CEM,
+    TEST_GPT,
+    TEST_GPT_REC,
+    TEST_LLAMA,      /* a CEM file of Llama layers */
+    TEST_CEM_SWIGLU, /* CEM attention, SwiGLU MLP */
+    TEST_LLAMA_CEM,  /* Llama attention, CEM MLP */
+    TEST_FAMILIES
+} test_family;
 
 /* general.architecture of the family's files. */
 const char *test_family_name(test_family family);
+/* What a file of architecture cem calls its attention (0) or MLP (1): "cem", "llama", "swiglu". NULL: it is no such file. */
+const char *test_sublayer(test_family family, size_t kind);
 /* Kinds of sub-layer of its layers; 1: it is one block. */
 size_t test_kinds(test_family family);
 /* Whether sub-layers of a kind have a T of their own, and an energy. */
@@ -47,7 +58,7 @@ typedef struct test_model {
     bool alpha;
     double beta;
 
-    const char *diagonal; /* CEM: "none", "shared", "per_head" */
+    const char *diagonal; /* CEM, where it has such a sub-layer: "none", "shared", "per_head" */
     int rank;
     const char *activation; /* "silu", "gelu" */
     double rope_base;

@@ -4,17 +4,10 @@
 import argparse
 import os
 import re
-import sys
 
 from . import chat, gguf_out, gpt2, nrgpt, progress, source
 from .errors import ConvertError
 from .model import MAX_STEPS
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message):
-        print(f"convert.py: {message} (--help lists the options)", file=sys.stderr)
-        sys.exit(2)
 
 
 class Options:
@@ -41,18 +34,19 @@ class Options:
         return attention, mlp
 
 
-def _steps(text):
+def depth(text):
+    """The argument of --steps, as a list of one or two numbers."""
     if not re.fullmatch("[0-9]{1,5}(x[0-9]{1,5})?", text) or not all(1 <= int(n) <= MAX_STEPS for n in text.split("x")):
         raise argparse.ArgumentTypeError(f"a depth from 1 to {MAX_STEPS}, or two as in 2x2, expected")
     return [int(n) for n in text.split("x")]
 
 
 def _arguments(argv):
-    parser = _Parser(prog="convert.py", description="Converts a checkpoint of an energy-based language model to GGUF.")
+    parser = progress.Parser(prog="convert.py", description="Converts a checkpoint of an energy-based language model to GGUF.")
     parser.add_argument("input", metavar="IN", help="a .pt file, or a directory with one checkpoint in it")
     parser.add_argument("output", metavar="OUT", help="the GGUF file to write")
     parser.add_argument("--type", default="f32", choices=list(gguf_out.TYPES), help="of the matrices (f32)")
-    parser.add_argument("--steps", type=_steps, metavar="N", help="trained recursion depth, where the checkpoint does not "
+    parser.add_argument("--steps", type=depth, metavar="N", help="trained recursion depth, where the checkpoint does not "
                         "say or says another; NxM: of attention and MLP")
     parser.add_argument("--tokenizer", "--vocab", metavar="PATH", help="the tokenizer, where it is not beside the checkpoint: a file "
                         "(tokenizer.json, tokenizer.model, vocab.json or encoder.json, .tiktoken, meta.pkl, words one a line) or a "

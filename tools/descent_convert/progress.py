@@ -1,5 +1,7 @@
-"""What a person sees of the programs here: a bar while a file is written, the line it ends with, the exit status."""
+"""What a person sees of the programs here: mistakes in the arguments, a bar while a file is written, the line it ends with, the
+exit status."""
 
+import argparse
 import signal
 import sys
 
@@ -7,6 +9,12 @@ from .errors import ConvertError
 
 _SHOW_FROM = 64 << 20
 _BAR = 30
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        note(self.prog, f"{message} (--help lists the options)")
+        sys.exit(2)
 
 
 def meter(total):

@@ -1,0 +1,190 @@
+"""The training loop: batches, depths, steps, validation, checkpoints. A run is a directory; what was started there goes on
+there, to the same losses: model, optimizer and every random draw are in its checkpoint.
+
+    run/settings.json     what was asked, compared on resumption
+    run/state.pt          the newest checkpoint, replaced atomically
+    run/log.jsonl         a line each time progress was reported or validated
+    run/model/            the finished model: safetensors, config.json, its vocabulary - what tools/convert.py takes
+"""
+import json
+import math
+import os
+import shutil
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+
+from . import data as data_module
+from . import measure
+from .optim import Optimizer, schedule
+from .safetensors_out import write_safetensors
+
+
+class Depths:
+    """How the depth of a batch is chosen: the trained T, or a number drawn for each batch, for CEM one for each sub-layer."""
+
+    def __init__(self, trained, low=None, high=None):
+        self.trained, self.low, self.high = trained, low, high
+
+    def draw(self, rng):
+        if self.low is None:
+            return self.trained
+        if isinstance(self.trained, tuple):
+            return tuple(int(rng.integers(self.low, self.high + 1)) for _ in self.trained)
+        return int(rng.integers(self.low, self.high + 1))
+
+
+class Progress:
+    """A line on a terminal that overwrites itself; in a pipe, a line each time there is something to say."""
+
+    def __init__(self, total):
+        self.total, self.started, self.live = total, time.monotonic(), sys.stderr.isatty()
+
+    def show(self, step, text, lasting):
+        share = step / self.total
+        left = f"{self.left(step):.0f} min left" if step else ""
+        if self.live:
+            bar = "#" * int(20 * share) + "." * (20 - int(20 * share))
+            sys.stderr.write(f"\r\x1b[K[{bar}] {step}/{self.total} {text} {left}" + ("\n" if lasting else ""))
+            sys.stderr.flush()
+        elif lasting:
+            print(f"{step}/{self.total} {text} {left}", file=sys.stderr, flush=True)
+
+    def left(self, step):
+        return (time.monotonic() - self.started) / max(1, step - self.first) * (self.total - step) / 60
+
+    first = 0
+
+
+class Run:
+    """One training run in `directory`. `options` has: iterations batch block lr muon_lr optimizer decay warmup clip
+    short_windows validate_every validate_at validate_windows checkpoint_minutes seed."""
+
+    def __init__(self, directory, model, data, depths, options):
+        self.directory, self.model, self.data, self.depths, self.o = directory, model, data, depths, options
+        inside = [n for n, p in model.parameters.items() if p.dim() == 2 and "embed" not in n and "lm_head" not in n
+                  and "precond" not in n]
+        self.optimizer = Optimizer(model.parameters, inside if options["optimizer"] == "muon" else [], options["decay"], model.dtype)
+        self.rng = data_module.new_rng(options["seed"])
+        self.step = 0
+        self.seconds = 0.0
+        self.tokens = 0
+
+    # ---- Checkpoints ----
+
+    def path(self, *names):
+        return os.path.join(self.directory, *names)
+
+    def open(self, settings):
+        """Takes up the run found in the directory, or begins one. Settings that differ from the run's are an error."""
+        os.makedirs(self.directory, exist_ok=True)
+        said = self.path("settings.json")
+        if os.path.exists(said):
+            with open(said, encoding="utf-8") as file:
+                before = json.load(file)
+            changed = [k for k in sorted(set(before) | set(settings)) if before.get(k) != settings.get(k)]
+            if changed:
+                raise data_module.DataError(f"{said}: this run was started with other settings ("
+                                            + ", ".join(f"{k} {before.get(k)!r}, now {settings.get(k)!r}" for k in changed)
+                                            + "); start a new one in another directory")
+        else:
+            with open(said, "w", encoding="utf-8") as file:
+                json.dump(settings, file, indent=1)
+        if os.path.exists(self.path("state.pt")):
+            self._load(torch.load(self.path("state.pt"), map_location=self.model.device))
+
+    def _load(self, state):
+        with torch.no_grad():
+            for n, p in self.model.parameters.items():
+                p.copy_(state["model"][n])
+        self.optimizer.restore(state["optimizer"])
+        self.rng = data_module.rng_from_state(state["rng"])
+        self.step, self.seconds, self.tokens = state["step"], state["seconds"], state["tokens"]
+
+    def save(self):
+        state = {"model": {n: p.detach() for n, p in self.model.parameters.items()}, "optimizer": self.optimizer.state(),
+                 "rng": data_module.rng_state(self.rng), "step": self.step, "seconds": self.seconds, "tokens": self.tokens}
+        torch.save(state, self.path("state.pt.new"))
+        os.replace(self.path("state.pt.new"), self.path("state.pt"))
+
+    # ---- Training ----
+
+    def window(self):
+        """Length of this batch's windows: short ones first, where most of what can be learnt is near."""
+        share, block = self.o["short_windows"], self.o["block"]
+        progress = self.step / self.o["iterations"]
+        if progress < share / 2:
+            return max(8, block // 4)
+        return max(8, block // 2) if progress < share else block
+
+    def advance(self):
+        """One optimizer step; returns the batch's loss."""
+        o, length = self.o, self.window()
+        rows = o["batch"] * o["block"] // length
+        x, y = data_module.batch(self.data.train, self.rng, rows, length)
+        depth = self.depths.draw(self.rng)
+        x, y = (torch.from_numpy(a).to(self.model.device) for a in (x, y))
+        for p in self.model.parameters.values():
+            p.grad = None
+        loss = F.cross_entropy(self.model.logits(x, depth).float().flatten(0, 1), y.flatten())
+        loss.backward()
+        for p in self.model.parameters.values():
+            if p.grad is None:
+                p.grad = torch.zeros_like(p)
+        norm = self.optimizer.clip(o["clip"])
+        if math.isfinite(norm):
+            share = schedule(self.step, o["iterations"], o["warmup"])
+            self.optimizer.step(o["lr"] * share, o["muon_lr"] * share)
+        self.step += 1
+        self.tokens += x.numel()
+        return float(loss.detach()), norm
+
+    def log(self, **line):
+        with open(self.path("log.jsonl"), "a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": self.step, "tokens": self.tokens, "seconds": round(self.seconds, 1), **line}) + "\n")
+
+    def validate(self):
+        depths = self.o["validate_at"]
+        losses = measure.losses(self.model.sweep, self.data.val, self.o["block"], depths, device=self.model.device,
+                                windows=self.o["validate_windows"])
+        means = {measure.label(t): found.mean for t, found in losses.items()}
+        self.log(validation=means)
+        return means
+
+    def train(self):
+        o = self.o
+        progress = Progress(o["iterations"])
+        progress.first = self.step
+        mean, saved, began = None, time.monotonic(), time.monotonic()
+        while self.step < o["iterations"]:
+            loss, norm = self.advance()
+            now = time.monotonic()
+            self.seconds += now - began
+            began = now
+            mean = loss if mean is None else 0.98 * mean + 0.02 * loss
+            due = self.step % o["validate_every"] == 0 or self.step == o["iterations"]
+            text = f"loss {mean:.4f}  {self.tokens / max(1e-9, self.seconds):,.0f} tokens/s"
+            if due:
+                text += "  validation " + " ".join(f"T={t}:{v:.4f}" for t, v in self.validate().items())
+                self.log(loss=mean, norm=norm)
+                began = time.monotonic()
+            progress.show(self.step, text, due)
+            if time.monotonic() - saved > 60 * o["checkpoint_minutes"] or self.step == o["iterations"]:
+                self.save()
+                saved = began = time.monotonic()
+
+    def export(self):
+        """Writes the model as tools/convert.py takes it; returns the directory."""
+        out = self.path("model")
+        if os.path.isdir(out):
+            shutil.rmtree(out)
+        os.makedirs(out)
+        tensors = {n: p.detach().float().cpu() for n, p in {**self.model.parameters, **self.model.frozen()}.items()}
+        write_safetensors(os.path.join(out, "model.safetensors"), tensors)
+        with open(os.path.join(out, "config.json"), "w", encoding="utf-8") as file:
+            json.dump(self.model.config, file, indent=1)
+        data_module.save_vocab(self.data, out)
+        return out
+

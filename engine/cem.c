@@ -137,8 +137,9 @@ static void attention_unload(void *weights)
     free(((attention *)weights)->rates.diagonal);
 }
 
-static void attention_describe(const void *weights, char *text, size_t size)
+static void attention_describe(const layered *w, const void *weights, char *text, size_t size)
 {
+    (void)w;
     const attention *y = weights;
     char preconditioner[48];
     describe_rates(&y->rates, preconditioner, sizeof preconditioner);
@@ -298,9 +299,14 @@ static void mlp_unload(void *weights)
     free(((mlp *)weights)->rates.diagonal);
 }
 
-static void mlp_describe(const void *weights, char *text, size_t size)
+/* The preconditioner's rank is one for both kinds, and has been told where the attention is of CEM too. */
+static void mlp_describe(const layered *w, const void *weights, char *text, size_t size)
 {
-    (void)snprintf(text, size, "%s", activation_names[((const mlp *)weights)->act]);
+    const mlp *y = weights;
+    char preconditioner[48];
+    describe_rates(&y->rates, preconditioner, sizeof preconditioner);
+    bool told = w->kind[ATTENTION] == &cem_attention;
+    (void)snprintf(text, size, "%s%s%s", told ? "" : preconditioner, told ? "" : ", ", activation_names[y->act]);
 }
 
 /* v_i = gate norm(h_i) of the rows that enter the MLP, kept with the row. */

@@ -65,7 +65,7 @@ static void describe(descent_model *model, const layered *w)
     for (uint32_t k = 0; k < SUBLAYERS; k++) {
         info->kind_names[k] = info->term_names[k][0] = part_names[k];
         info->terms[k] = w->kind[k]->energy ? 1 : 0;
-        w->kind[k]->describe(w->weights[k], words[k], sizeof words[k]);
+        w->kind[k]->describe(w, w->weights[k], words[k], sizeof words[k]);
     }
     (void)snprintf(model->variant, sizeof model->variant, "%s, %s, %s head", words[ATTENTION], words[MLP],
                    model->head.data == model->embedding.data ? "tied" : "own");

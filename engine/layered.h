@@ -20,6 +20,8 @@ enum { WIDE_X, WIDE_G, WIDE_NEXT_X, WIDE_NEXT_G, WIDE_OWN };
 
 typedef float (*energies)[DESCENT_MAX_TERMS]; /* [rows of the tile] */
 
+struct layered;
+
 typedef struct sublayer_kind {
     const char *name; /* what the file calls it */
     size_t size;      /* of the struct that holds one layer's weights */
@@ -28,8 +30,8 @@ typedef struct sublayer_kind {
      * frozen to what it needs. unload (NULL: nothing to do) is also called where load failed. */
     descent_code (*load)(descent_model *model, uint32_t l, void *weights, descent_status *status);
     void (*unload)(void *weights);
-    /* Its part of descent_model_info.variant. */
-    void (*describe)(const void *weights, char *text, size_t size);
+    /* Its part of descent_model_info.variant; the other kinds of w are known. */
+    void (*describe)(const struct layered *w, const void *weights, char *text, size_t size);
 
     /* NEXT_X from X and G; a row's step is in its place. `energy` (NULL: not asked for) receives E at G. */
     void (*step)(const tile *t, const void *weights, energies energy);

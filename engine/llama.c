@@ -43,8 +43,9 @@ static descent_code attention_load(descent_model *model, uint32_t l, void *weigh
     return DESCENT_OK;
 }
 
-static void attention_describe(const void *weights, char *text, size_t size)
+static void attention_describe(const layered *w, const void *weights, char *text, size_t size)
 {
+    (void)w;
     (void)weights;
     (void)snprintf(text, size, "llama attention");
 }
@@ -103,8 +104,9 @@ static descent_code mlp_load(descent_model *model, uint32_t l, void *weights, de
     return DESCENT_OK;
 }
 
-static void mlp_describe(const void *weights, char *text, size_t size)
+static void mlp_describe(const layered *w, const void *weights, char *text, size_t size)
 {
+    (void)w;
     (void)weights;
     (void)snprintf(text, size, "swiglu mlp");
 }

@@ -51,7 +51,7 @@ def facts(run, a):
         mask = "strict" if c.get("tril_plus_one") else "causal"
         kind = f"`{c['model_type']}`: {o.feed_forward.upper()}, {mask} mask, {o.norm}, rate {o.rate}"
         shape = f"width {c['n_embed']}, {c['n_head']} heads, context {c['block_size']}"
-    count = run.model.count()
+    count = run.model.count() + sum(tensor.numel() for tensor in run.model.frozen().values())  # as the engine counts them
     vocab = {"chars": "the {} characters of its text", "words": "{} words, joined by commas",
              "pieces": "{:,} SentencePiece pieces with byte fallback"}[run.data.vocab.kind].format(run.data.vocab.size)
     drawn = "; each training batch drew T from {} to {}".format(*o.random_steps) if o.random_steps else ""

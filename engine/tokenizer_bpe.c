@@ -287,8 +287,8 @@ static descent_code find_whole(const descent_tokenizer *t, byte_bpe *b, descent_
     descent_code code = DESCENT_OK;
     for (uint32_t id = 0; id < t->count && !code; id++) {
         if (b->texts[id].bytes == 0) continue;
-        b->whole[id] = b->ignore_merges;
-        if (b->ignore_merges) continue;
+        b->whole[id] = b->ignore_merges && t->types[id] == TOKEN_NORMAL;
+        if (b->whole[id]) continue;
         code = merge_bytes(&e, b->texts[id].text, b->texts[id].bytes, status);
         if (!code) b->whole[id] = e.chain.symbols[0].id == id && e.chain.symbols[0].after == BPE_END;
     }

@@ -15,6 +15,7 @@ from .nrgpt import Model
 class CEM(Model):
     """config is the config.json of a safetensors directory; attn: cem | llama, mlp: cem | swiglu."""
 
+    positions = False  # rotary
     defaults = {"model_type": "cem", "attn": "cem", "mlp": "cem", "attn_diag": "shared", "precond_rank": 8, "mlp_act": "silu",
                 "rope_theta": 10000.0, "norm_eps": 1e-5, "tie_embeddings": True, "eta_entries": 1, "steps_attn": 2, "steps_mlp": 2}
 

@@ -95,7 +95,8 @@ class Finished:
 def fixed(runs):
     """The part `fixed` of {T: Finished}, runs alike but for the T they were trained at: each is read at its own."""
     first = next(iter(runs.values()))
-    alike = ("model", "text", "listops", "vocab", "block", "width", "heads", "layers", "hidden", "iterations", "batch", "lines", "seed")
+    alike = ("model", "text", "listops", "vocab", "block", "width", "heads", "layers", "hidden", "iterations", "batch",
+             "lines", "seed")
     for T, run in runs.items():
         if run.trained != T or run.options.random_steps:
             raise ValueError(f"{run.directory} was not trained at T = {measure.label(T)} alone")

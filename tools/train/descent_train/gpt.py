@@ -78,10 +78,10 @@ class GPT(Model):
         x = x + self.attention(one, block, w, probe).float()
         return x + self.feed_forward(self.norm(x, block + "ln2").to(self.dtype), block, w).float()
 
-    def states(self, ids, T=None, probe=None):
-        """x before and after every block, one after the other."""
+    def states(self, ids, T=None, probe=None, start=0):
+        """x before and after every block, one after the other, of tokens at positions from `start` on."""
         p, w = self.parameters, self.cast()
-        x = F.embedding(ids, p["token_embedding_table.weight"]) + p["position_embedding_table.weight"][:ids.shape[1]]
+        x = F.embedding(ids, p["token_embedding_table.weight"]) + p["position_embedding_table.weight"][start:start + ids.shape[1]]
         yield x
         for block in self.blocks * (T or self.config["n_layer"]) if self.recursive else self.blocks:
             x = self.step(x, block, w, probe)
@@ -91,8 +91,8 @@ class GPT(Model):
         p = self.parameters
         return F.linear(self.norm(x, "ln_f"), p["lm_head.weight"], p["lm_head.bias"])
 
-    def logits(self, ids, T=None):
-        for x in self.states(ids, T):
+    def logits(self, ids, T=None, start=0):
+        for x in self.states(ids, T, start=start):
             pass
         return self.read(x)
 

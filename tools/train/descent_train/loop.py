@@ -125,10 +125,12 @@ class Run:
         rows = o["batch"] * o["block"] // length
         x, y = data_module.batch(self.data.train, self.rng, rows, length)
         depth = self.depths.draw(self.rng)
+        # Short windows stand anywhere in the context, so that no position is new to the model when long ones come.
+        where = {"start": int(self.rng.integers(0, o["block"] - length + 1))} if self.model.positions else {}
         x, y = (torch.from_numpy(a).to(self.model.device) for a in (x, y))
         for p in self.model.parameters.values():
             p.grad = None
-        loss = F.cross_entropy(self.model.logits(x, depth).float().flatten(0, 1), y.flatten())
+        loss = F.cross_entropy(self.model.logits(x, depth, **where).float().flatten(0, 1), y.flatten())
         loss.backward()
         for p in self.model.parameters.values():
             if p.grad is None:

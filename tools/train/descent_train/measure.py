@@ -144,7 +144,7 @@ class Moves:
 
 
 @torch.no_grad()
-def exact_match(sweep, items, T, context, batch_size=64, device="cpu"):
+def exact_match(sweep, items, T, context, batch_size=256, device="cpu"):
     """[items], bool: whether the token before the first <eos> of the greedy continuation, at most MOST_TOKENS long and within
     `context` tokens, is the item's answer. A causal model's prediction does not see what is to its right, so prompts of
     different lengths are continued side by side, filled up on the right."""

@@ -13,6 +13,8 @@ from . import fused
 class Model:
     """What the models have in common: named parameters and the cast of their matrices for one pass."""
 
+    positions = True  # a learned embedding for each position, which a window has to say
+
     def __init__(self, config, device="cpu", dtype=torch.float32):
         self.config, self.device, self.dtype = config, torch.device(device), dtype
         self.parameters = {}
@@ -83,7 +85,7 @@ class NRGPT(Model):
     def norm(self, x, w):
         c = self.config
         if c["norm"] == "rmsnorm":
-            return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + c["norm_eps"])
+            return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + c["norm_eps"]) * self.constants["blocks.ln.weight"]
         return F.layer_norm(x, x.shape[-1:], self.constants["blocks.ln.weight"], w["blocks.ln.bias"], c["norm_eps"])
 
     def feed_forward(self, g, w):
@@ -119,25 +121,25 @@ class NRGPT(Model):
             return x + (down.view(B * L, C) @ w["blocks.proj.weight"].t()).view(B, L, C).float()
         return x + w.get("blocks.eta", self.constants.get("blocks.eta")) * down.float()
 
-    def embed(self, ids):
+    def embed(self, ids, start):
         p = self.parameters
-        return F.embedding(ids, p["token_embedding_table.weight"]) + p["position_embedding_table.weight"][:ids.shape[1]]
+        return F.embedding(ids, p["token_embedding_table.weight"]) + p["position_embedding_table.weight"][start:start + ids.shape[1]]
 
     def read(self, x):
         p = self.parameters
         y = F.layer_norm(x, x.shape[-1:], p["ln_f.weight"], p["ln_f.bias"], self.config["norm_eps"])
         return F.linear(y, p["lm_head.weight"], p["lm_head.bias"])
 
-    def states(self, ids, T, probe=None):
-        """x(0), ..., x(T), one after the other."""
-        w, x = self.cast(), self.embed(ids)
+    def states(self, ids, T, probe=None, start=0):
+        """x(0), ..., x(T), one after the other, of tokens at positions from `start` on."""
+        w, x = self.cast(), self.embed(ids, start)
         yield x
         for _ in range(T):
             x = self.step(x, w, probe)
             yield x
 
-    def logits(self, ids, T=None):
-        for x in self.states(ids, T or self.config["n_layer"]):
+    def logits(self, ids, T=None, start=0):
+        for x in self.states(ids, T or self.config["n_layer"], start=start):
             pass
         return self.read(x)
 

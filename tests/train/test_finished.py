@@ -27,7 +27,8 @@ def runs(request, tmp_path_factory):
     (base / "verse.txt").write_text(TEXT.read_text()[:20000])
     options = [str(base / o) if o == "verse.txt" else o for o in KINDS[request.param]] + SMALL
     made = {}
-    for name, depth in (("random", ["--steps", "2", "--random-steps", "1", "3"]), ("1", ["--steps", "1"]), ("2", ["--steps", "2"])):
+    depths = {"random": ["--steps", "2", "--random-steps", "1", "3"], "1": ["--steps", "1"], "2": ["--steps", "2"]}
+    for name, depth in depths.items():
         made[name] = base / name
         train.main([str(base / name), *options, *depth])
     return made

@@ -55,8 +55,8 @@ def facts(run, a):
     vocab = {"chars": "the {} characters of its text", "words": "{} words, joined by commas",
              "pieces": "{:,} SentencePiece pieces with byte fallback"}[run.data.vocab.kind].format(run.data.vocab.size)
     drawn = "; each training batch drew T from {} to {}".format(*o.random_steps) if o.random_steps else ""
-    return {"family, variant": kind, "size": f"{count:,} parameters, {4 * count / 1e6:.1f} MB in F32: {shape}", "vocabulary": vocab,
-            "trained on": a.trained_on, "licence of the text": a.licence,
+    return {"family, variant": kind, "size": f"{count:,} parameters, {4 * count / 1e6:.1f} MB in F32: {shape}",
+            "vocabulary": vocab, "trained on": a.trained_on, "licence of the text": a.licence,
             "depth": f"trained T {measure.label(run.trained)}{drawn}"}
 
 
@@ -87,8 +87,8 @@ def measured(a, run):
                                f"{math.ceil((len(run.data.val) - 1) / run.options.block):,} windows of {run.options.block}.")
     else:
         data, option = f"models/data/{a.name}.eval.tsv", "--match"
-        made["measured_on"] = (f"Measured on `{data}`: {len(run.items):,} different expressions, none of them among the training "
-                               "lines. A greedy continuation of at most 60 tokens is right when the token before its `<eos>` "
+        made["measured_on"] = (f"Measured on `{data}`: {len(run.items):,} different expressions, none of them among the "
+                               "training lines. A greedy continuation of at most 60 tokens is right when the token before its `<eos>` "
                                "is the value.")
     made["commands"] = {"measure": f"descent eval models/{a.name}.gguf {option} {data} --steps {steps}",
                         "train": [command(run, a.name)] + [command(other, f"{a.name}-{measure.label(other.trained)}")

@@ -13,6 +13,7 @@ import descent  # noqa: E402
 
 NRGPT = ["nrgpt-ff1", "nrgpt-ff1-rms-diag-alpha", "nrgpt-ff2", "nrgpt-ff2w", "nrgpt-ff2w-scalar", "nrgpt-ff2w-strict"]
 BARE = ["nrgpt-listops-bare"]
+RECURRENT = ["gpt-rec-parallel"]
 CEM = ["cem-none-noprecond", "cem-perhead-diag-gelu", "cem-shared-eta3", "cem-shared-r8-silu"]
 
 
@@ -33,6 +34,12 @@ def nrgpt():
 @pytest.fixture
 def cem():
     with open_model("cem-shared-r8-silu") as model:
+        yield model
+
+
+@pytest.fixture
+def gpt():
+    with open_model("gpt") as model:
         yield model
 
 

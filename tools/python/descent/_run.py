@@ -73,7 +73,7 @@ class Recorder:
             trace = Trace()
             if state:
                 trace.states, trace.g = _nan(*seen, info.width), _nan(*seen, info.width)
-            if energy:
+            if energy and terms:
                 trace.energy = {term: _nan(*seen) for term in terms}
                 trace.own_change, trace.history_change = _nan(*shape), _nan(*shape)
             if convergence:

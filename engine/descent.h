@@ -85,7 +85,7 @@ typedef struct descent_tokenizer descent_tokenizer;
 
 typedef struct descent_model_info {
     const char *name;        /* general.name of the file, or the file's base name without extension */
-    const char *family;      /* "nrgpt", "cem" */
+    const char *family;      /* "nrgpt", "cem", "gpt", "gpt-rec-parallel" */
     const char *variant;     /* the family's own words, e.g. "ff2w strict layernorm matrix" */
     const char *weight_type; /* the type of most weight bytes: "F32", "F16", "BF16", "Q8_0" */
     uint64_t parameters;     /* numbers the model learned; padding of quantized rows is not counted */
@@ -313,9 +313,10 @@ DESCENT_API descent_code descent_sequence_observe(descent_sequence *sequence, in
 typedef enum descent_intervention { DESCENT_SET_X = 0, DESCENT_ADD_X, DESCENT_SET_G, DESCENT_ADD_G } descent_intervention;
 
 /* When the row at `site` runs, its x or g (C finite numbers, copied) is replaced or added to first; g both as the query
- * and as history. Where layers descend in sub-layers, x at step 0 is the sub-layer's input, and g at step 0 also what its key
- * or gate is made of; later steps leave those alone. Several at one site apply in the order given. From that token's page on
- * the sequence shares with nobody. BAD_ARGUMENT when that step has been run already. */
+ * and as history (where a block has two norms, as gpt-rec-parallel's, g is its attention's). Where layers descend in
+ * sub-layers, x at step 0 is the sub-layer's input, and g at step 0 also what its key or gate is made of; later steps leave
+ * those alone. Several at one site apply in the order given. From that token's page on the sequence shares with nobody.
+ * BAD_ARGUMENT when that step has been run already. */
 DESCENT_API descent_code descent_sequence_intervene(descent_sequence *sequence, descent_site site, descent_intervention how,
                                                     const float *values, descent_status *status);
 

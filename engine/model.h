@@ -5,7 +5,8 @@
  * else (pages, sharing, batching, observing, errors) is written once, for all families.
  *
  * Words: a token's *progress* is the number of row steps it has done, 0 .. total(depth). A *place* is where in the network
- * the step at some progress lies. A *plane* is what the cache keeps for one recursion step (NRGPT) or one layer (CEM).
+ * the step at some progress lies. A *plane* is what the cache keeps for one recursion step, where one block is applied T times,
+ * or for one layer.
  */
 #ifndef DESCENT_MODEL_H
 #define DESCENT_MODEL_H

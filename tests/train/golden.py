@@ -12,7 +12,7 @@ from descent_train.nrgpt import NRGPT
 
 HERE = pathlib.Path(__file__).resolve().parents[1] / "golden"
 OFFICIAL = {"nrgpt-ff1": "ff1", "nrgpt-ff2": "ff2", "nrgpt-ff2w": "ff2w", "nrgpt-ff2w-strict": "ff2w"}
-BASELINES = {"gpt": "gpt", "gpt-rec-parallel": "gpt_rec_parallel"}
+BASELINES = {"gpt": "gpt", "gpt-rec-parallel": "gpt-rec-parallel"}
 DIRECTORIES = ["nrgpt-ff1-rms-diag-alpha", "nrgpt-ff2w-scalar", "cem-none-noprecond", "cem-perhead-diag-gelu",
                "cem-shared-eta3", "cem-shared-r8-silu"]
 NAMES = [*OFFICIAL, *BASELINES, *DIRECTORIES]

@@ -201,7 +201,7 @@ def test_llama_layers(kernels):
 
 def gpt(config, p, ids, T):
     x = p["token_embedding_table.weight"][ids] + p["position_embedding_table.weight"][:ids.shape[1]]
-    recursive, C, D = config["model_type"] == "gpt_rec_parallel", config["n_embed"], config["n_embed"] // config["n_head"]
+    recursive, C, D = config["model_type"] == "gpt-rec-parallel", config["n_embed"], config["n_embed"] // config["n_head"]
 
     def linear(y, name):
         return F.linear(y, p[name + ".weight"], p[name + ".bias"])
@@ -228,7 +228,7 @@ def gpt(config, p, ids, T):
     return linear(norm(x, "ln_f"), "lm_head")
 
 
-@pytest.mark.parametrize("kind", ["gpt", "gpt_rec_parallel"])
+@pytest.mark.parametrize("kind", ["gpt", "gpt-rec-parallel"])
 def test_the_baselines(kind, kernels):
     compare_gradients(GPT({"model_type": kind, "vocab_size": 19, "n_embed": 26, "n_head": 3, "n_layer": 2, "block_size": 12}), gpt, 3, 1e-4)
 

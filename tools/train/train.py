@@ -70,21 +70,16 @@ def main(argv=None):
         import torch
     except ImportError:
         sys.exit("train.py: PyTorch is missing; Debian's python3-torch is enough, or pip install torch")
-    from descent_train import data as data_module, listops
+    from descent_train import data as data_module, finished, listops
     from descent_train.build import build_model, products_type
     from descent_train.loop import Depths, Run
     if a.threads:
         torch.set_num_threads(a.threads)
     device = a.device if a.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        if bool(a.text) == bool(a.listops):
-            raise data_module.DataError("expected one of --text FILE and --listops OPS")
         os.makedirs(a.run, exist_ok=True)
-        if a.text:
-            kind, _, size = a.vocab.partition(":")
-            data = data_module.text_data(a.text, os.path.join(a.run, "data"), vocab=kind, size=int(size) if size else None)
-        else:
-            data, items = listops.data(listops.Settings(operations=tuple(a.listops.split(","))), a.lines, 1000, a.seed)
+        data, items = finished.open_data(a, a.run)
+        if items is not None:
             listops.write_items(items, os.path.join(a.run, "eval.tsv"))
         model = build_model(a, data.vocab.size, device, products_type(a.dtype, device))
         layered = model.config["model_type"] == "cem"

@@ -7,7 +7,7 @@ from .gpt import GPT
 from .nrgpt import NRGPT
 
 LAYERS = {"cem": ("cem", "cem"), "llama": ("llama", "swiglu"), "cem-swiglu": ("cem", "swiglu"), "llama-cem": ("llama", "cem")}
-BASELINES = {"gpt": "gpt", "gpt-rec-parallel": "gpt_rec_parallel"}
+BASELINES = {"gpt": "gpt", "gpt-rec-parallel": "gpt-rec-parallel"}
 
 
 def products_type(asked, device):

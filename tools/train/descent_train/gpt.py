@@ -12,7 +12,7 @@ from .nrgpt import Model
 
 
 class GPT(Model):
-    """config is the config.json of a safetensors directory. model_type gpt: n_layer blocks and no T; gpt_rec_parallel: one
+    """config is the config.json of a safetensors directory. model_type gpt: n_layer blocks and no T; gpt-rec-parallel: one
     block, n_layer its trained T."""
 
     defaults = {"model_type": "gpt", "ff_hid_factor": 4}
@@ -21,7 +21,7 @@ class GPT(Model):
         super().__init__({**self.defaults, **config}, device, dtype)
         c, gen = self.config, torch.Generator().manual_seed(seed)
         C, V, hid, D = c["n_embed"], c["vocab_size"], c["ff_hid_factor"] * c["n_embed"], c["n_embed"] // c["n_head"]
-        self.recursive = c["model_type"] == "gpt_rec_parallel"
+        self.recursive = c["model_type"] == "gpt-rec-parallel"
         self.blocks = ["blocks."] if self.recursive else [f"blocks.{i}." for i in range(c["n_layer"])]
         self.add("token_embedding_table.weight", V, C, std=0.02, generator=gen)
         self.add("position_embedding_table.weight", c["block_size"], C, std=0.02, generator=gen)

@@ -311,8 +311,6 @@ def test_directories(refused, good, tmp_path):
     empty.mkdir()
     refused(empty, "no checkpoint here")
     refused(tmp_path / "nowhere", "No such file")
-    (empty / "model.safetensors.index.json").touch()
-    refused(empty, "one model.safetensors")
     checkpoints.write_pt(empty / "Best_1.pt", training(nrgpt_state()))
     good(empty)
     checkpoints.write_pt(empty / "Last_1.pt", training(nrgpt_state()))

@@ -82,10 +82,10 @@ def convert(arguments):
     """Converts as the parsed arguments say; returns the summary line."""
     path = source.checkpoint(arguments.input)
     options = Options(arguments.steps, arguments.mask, arguments.variant)
-    with source.open_plain(path) as file:
-        if os.path.exists(arguments.output) and os.path.samestat(os.fstat(file.fileno()), os.stat(arguments.output)):
+    with source.OpenFiles() as files:
+        model = source.read_model(path, files, options)
+        if files.include(arguments.output):
             raise ConvertError(f"{arguments.output}: is the checkpoint itself")
-        model = source.read_model(path, file, options)
         tokenizer, notes = _tokenizer(path, arguments.tokenizer, model.vocab)
         name = arguments.name or os.path.splitext(os.path.basename(arguments.output))[0]
         name = name.encode("utf-8", "replace").decode("utf-8")

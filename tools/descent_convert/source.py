@@ -3,10 +3,11 @@
 Every file is opened here, must be an ordinary file and, where it is read whole, of a bounded size.
 """
 
+import contextlib
 import os
 import stat
 
-from . import cem, chat, gpt, gpt2, hf, jsonfile, nrgpt, official, spm, stfile, torchzip, words
+from . import cem, chat, gpt, gpt2, hf, jsonfile, nrgpt, official, shards, spm, stfile, torchzip, words
 from .errors import ConvertError, show
 from .model import State
 from .unpickle import TensorRef
@@ -15,6 +16,7 @@ MAX_CONFIG = 1 << 20
 MAX_TOKENIZER = 64 << 20
 MAX_SETTINGS = 16 << 20  # of a tokenizer, in which every added token can be listed
 WEIGHTS = "model.safetensors"
+INDEX = f"{WEIGHTS}.index.json"
 VARIANTS = (*nrgpt.VARIANTS, *gpt.VARIANTS)
 
 _FAMILIES = {"nrgpt": nrgpt, "cem": cem, "gpt": gpt, "gpt-rec-parallel": gpt}  # by model_type in config.json
@@ -34,6 +36,26 @@ def open_plain(path):
     return os.fdopen(handle, "rb", buffering=0)
 
 
+class OpenFiles(contextlib.ExitStack):
+    """The files of a checkpoint, open while its tensors are read."""
+
+    def __init__(self):
+        super().__init__()
+        self._files = []
+
+    def open(self, path):
+        self._files.append(self.enter_context(open_plain(path)))
+        return self._files[-1]
+
+    @property
+    def bytes(self):
+        return sum(os.fstat(file.fileno()).st_size for file in self._files)
+
+    def include(self, path):
+        """Whether `path` is one of them."""
+        return os.path.exists(path) and any(os.path.samestat(os.fstat(f.fileno()), os.stat(path)) for f in self._files)
+
+
 def read_whole(path, limit):
     with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -46,36 +68,39 @@ def checkpoint(path):
     """The path of the one checkpoint in the directory `path`, or `path` itself."""
     if not os.path.isdir(path):
         return path
-    found = sorted(n for n in os.listdir(path) if n.endswith((".pt", ".pth")) or n == WEIGHTS)
+    found = sorted(n for n in os.listdir(path) if n.endswith((".pt", ".pth")) or n in (WEIGHTS, INDEX))
     if not found:
-        sharded = f"{WEIGHTS}.index.json" in os.listdir(path)
-        raise ConvertError(f"{path}: " + ("weights in several files; save them as one model.safetensors" if sharded else
-                                          "no checkpoint here (a .pt file, or model.safetensors with config.json)"))
+        raise ConvertError(f"{path}: no checkpoint here (a .pt file, or model.safetensors with config.json)")
     if len(found) > 1:
         raise ConvertError(f"{path}: more than one checkpoint ({', '.join(map(show, found))}); name one")
     return os.path.join(path, found[0])
 
 
-def read_model(path, file, options):
-    """The Model in the open checkpoint file `path`."""
-    if path.endswith(".safetensors"):
-        model = _from_safetensors(path, file, options)
+def read_model(path, files, options):
+    """The Model in the checkpoint `path`, whose tensors are read while `files`, an OpenFiles, lasts."""
+    file = files.open(path)
+    if path.endswith((".safetensors", ".index.json")):
+        model = _from_safetensors(path, file, files, options)
     else:
         model = _from_torch(path, file, options)
-    claimed, held = sum(w.source.nbytes for w in model.weights), os.fstat(file.fileno()).st_size
+    claimed, held = sum(w.source.nbytes for w in model.weights), files.bytes
     if claimed > _MORE_THAN_THE_FILE * held:
         raise ConvertError(f"{path}: its tensors share storage so that {held} bytes of file stand for {claimed}")
     return model
 
 
-def _from_safetensors(path, file, options):
+def _from_safetensors(path, file, files, options):
     directory = os.path.dirname(path) or "."
     config_path = os.path.join(directory, "config.json")
     if not os.path.exists(config_path):
         raise ConvertError(f"{config_path}: missing; it says what {os.path.basename(path)} is")
     config = jsonfile.loads(read_whole(config_path, MAX_CONFIG), config_path)
     kind = jsonfile.Config(config, config_path).choice("model_type", tuple(_FAMILIES), jsonfile.REQUIRED)
-    state = State(stfile.read(file, path), path)
+    if path.endswith(".index.json"):
+        tensors = shards.read(read_whole(path, shards.MAX_INDEX), path, files)
+    else:
+        tensors = stfile.read(file, path)
+    state = State(tensors, path)
     return _FAMILIES[kind].from_directory(config, state, options, directory)
 
 

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -140,26 +141,82 @@ static void no_step(test_model *model)
     model->steps[0] = 0;
 }
 
+static void no_step_of_mlp(test_model *model)
+{
+    model->steps[1] = 0;
+}
+
+static void odd_heads(test_model *model)
+{
+    model->heads = model->width;
+}
+
 static void wrong_settings(void **state)
 {
-    static const test_family baselines[] = {TEST_GPT, TEST_GPT_REC};
+    static const test_family families[] = {TEST_GPT, TEST_GPT_REC, TEST_CEM, TEST_LLAMA, TEST_CEM_SWIGLU, TEST_LLAMA_CEM};
     (void)state;
-    for (size_t n = 0; n < 2; n++) {
-        expect_setting_refused(baselines[n], many_layers, "block_count");
-        expect_setting_refused(baselines[n], no_layer, "block_count");
-        expect_setting_refused(baselines[n], more_heads_than_width, "attention.head_count");
-        expect_setting_refused(baselines[n], no_head, "attention.head_count");
-        expect_setting_refused(baselines[n], negative_epsilon, "norm_epsilon");
-        expect_setting_refused(baselines[n], epsilon_that_is_no_number, "norm_epsilon");
+    for (size_t n = 0; n < sizeof families / sizeof *families; n++) {
+        expect_setting_refused(families[n], many_layers, "block_count");
+        expect_setting_refused(families[n], no_layer, "block_count");
+        expect_setting_refused(families[n], more_heads_than_width, "attention.head_count");
+        expect_setting_refused(families[n], no_head, "attention.head_count");
+        expect_setting_refused(families[n], negative_epsilon, "norm_epsilon");
+        expect_setting_refused(families[n], epsilon_that_is_no_number, "norm_epsilon");
     }
     expect_setting_refused(TEST_GPT_REC, two_layers, "block_count");
     expect_setting_refused(TEST_NRGPT, two_layers, "block_count");
     expect_setting_refused(TEST_GPT_REC, no_step, "steps");
+    expect_setting_refused(TEST_CEM_SWIGLU, no_step, "steps.attention");
+    expect_setting_refused(TEST_LLAMA_CEM, no_step_of_mlp, "steps.mlp");
+    expect_setting_refused(TEST_CEM, odd_heads, "attention.head_count");
+    expect_setting_refused(TEST_LLAMA, odd_heads, "attention.head_count");
+}
+
+/* The bytes of a file in which `from` stands once, with `to` of the same length in its place, opened. */
+static void expect_respelled(test_family family, const char *from, const char *to, descent_code code, const char *words)
+{
+    rng r = rng_seeded(test_seed(152, family));
+    test_model model = random_model(&r, family, 9);
+    const char *path = scratch_path("respelled.gguf");
+    size_t length = strlen(from);
+    compare_about("%s, %s is %s", test_model_words(&model), from, to);
+    write_model(&model, path);
+    FILE *stream = fopen(path, "r+b");
+    assert_non_null(stream);
+    char bytes[4096];
+    size_t n = fread(bytes, 1, sizeof bytes, stream), at = 0;
+    while (at + length <= n && memcmp(bytes + at, from, length) != 0) at++;
+    assert_true(at + length <= n);
+    assert_int_equal(fseek(stream, (long)at, SEEK_SET), 0);
+    assert_int_equal(fwrite(to, 1, length, stream), length);
+    assert_int_equal(fclose(stream), 0);
+    descent_model *opened = NULL;
+    descent_status status;
+    expect_code(descent_model_open(path, &opened, &status), code, &status, words);
+    assert_null(opened);
+    test_model_free(&model);
+}
+
+static void kinds_of_sub_layer(void **state)
+{
+    (void)state;
+    expect_respelled(TEST_LLAMA, "llama", "gemma", DESCENT_UNSUPPORTED, "cem.attention.kind is \"gemma\"");
+    expect_respelled(TEST_CEM_SWIGLU, "swiglu", "geglu2", DESCENT_UNSUPPORTED, "this version knows cem, swiglu");
+    /* Where the kind is not said it is CEM's, and then something CEM needs is not there. */
+    expect_respelled(TEST_LLAMA, "cem.attention.kind", "cem.attention.kine", DESCENT_BAD_FILE, "cem.steps.attention");
+    expect_respelled(TEST_CEM_SWIGLU, "cem.mlp.kind", "cem.mlp.kine", DESCENT_BAD_FILE, "cem.steps.mlp");
+    expect_respelled(TEST_LLAMA_CEM, "cem.steps.mlp", "cem.steps.mlq", DESCENT_BAD_FILE, "cem.steps.mlp");
+    expect_respelled(TEST_CEM_SWIGLU, "cem.attention.diagonal", "cem.attention.diagonel", DESCENT_BAD_FILE,
+                     "cem.attention.diagonal");
+    expect_respelled(TEST_LLAMA_CEM, "cem.activation", "cem.activatiom", DESCENT_BAD_FILE, "cem.activation");
+    expect_respelled(TEST_LLAMA_CEM, "cem.preconditioner.rank", "cem.preconditioner.ramk", DESCENT_BAD_FILE,
+                     "cem.preconditioner.rank");
+    expect_respelled(TEST_LLAMA, "cem.rope.freq_base", "cem.rope.freq_bass", DESCENT_BAD_FILE, "cem.rope.freq_base");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(tensors_that_are_missing_or_misshapen),
-                                       cmocka_unit_test(wrong_settings)};
+                                       cmocka_unit_test(wrong_settings), cmocka_unit_test(kinds_of_sub_layer)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

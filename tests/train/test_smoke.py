@@ -45,7 +45,7 @@ def test_the_engine_measures_the_trainer_s_loss(tmp_path, model):
                 "--block", "64", "--batch", "16", "--iterations", "150", "--warmup", "20", "--validate-every", "150", "--seed", "3"])
     trained = finished.Finished(str(tmp_path / "run"))
     (tmp_path / "val.txt").write_text(trained.data.val_text)
-    run(PYTHON, ROOT / "tools" / "convert.py", tmp_path / "run" / "model", "-o", tmp_path / "model.gguf")
+    run(PYTHON, ROOT / "tools" / "convert.py", tmp_path / "run" / "model", tmp_path / "model.gguf")
     steps = [] if depths == "none" else ["--steps", depths]
     out = json.loads(run(BINARY, "eval", tmp_path / "model.gguf", "--file", tmp_path / "val.txt", *steps, "--json"))
     asked = [trained.trained] if depths == "none" else [trained.depth(d) for d in depths.split(",")]

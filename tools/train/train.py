@@ -3,7 +3,7 @@
 
     tools/train/train.py RUN --model nrgpt --text shakespeare.txt --width 192 --heads 2 --steps 4 --random-steps 1 8
     tools/train/train.py RUN ...            the same command again goes on where it was
-    tools/convert.py RUN/model -o model.gguf
+    tools/convert.py RUN/model model.gguf
 
 The run is a directory; when it ends RUN/model holds what tools/convert.py takes. docs/train.md tells the rest.
 """

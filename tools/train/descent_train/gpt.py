@@ -24,7 +24,7 @@ class GPT(Model):
         self.recursive = c["model_type"] == "gpt-rec-parallel"
         self.blocks = ["blocks."] if self.recursive else [f"blocks.{i}." for i in range(c["n_layer"])]
         self.add("token_embedding_table.weight", V, C, std=0.02, generator=gen)
-        self.add("position_embedding_table.weight", c["block_size"], C, std=0.02, generator=gen)
+        self.add_positions(c["block_size"], C, 0.02)
         for block in self.blocks:
             for h in range(c["n_head"]):
                 for name in ("key", "query", "value"):

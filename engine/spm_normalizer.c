@@ -69,7 +69,7 @@ static descent_code load_table(spm_normalizer *n, gguf_array blob, descent_statu
     return code;
 }
 
-descent_code spm_normalizer_load(spm_normalizer *n, const gguf_file *file, const token_prefixes *user_defined,
+descent_code spm_normalizer_load(spm_normalizer *n, const gguf_file *file, const token_search *user_defined,
                                  descent_status *status)
 {
     static const char prefix_key[] = "tokenizer.ggml.add_space_prefix";
@@ -119,13 +119,13 @@ static size_t longest_key(const spm_normalizer *n, const char *text, size_t byte
     return longest;
 }
 
-static replacement replace_first(const spm_normalizer *n, const char *text, size_t bytes)
+/* Of the text from `at` on. */
+static replacement replace_first(const spm_normalizer *n, const char *text, size_t bytes, size_t at, token_matches *found)
 {
-    uint32_t symbol = token_prefixes_longest(n->user_defined, text, bytes);
-    if (symbol != TOKENIZER_NONE) {
-        size_t length = n->user_defined->tokens[symbol].bytes;
-        return (replacement){length, text, length};
-    }
+    const token_match *match = token_matches_at(found, at);
+    text += at;
+    bytes -= at;
+    if (match) return (replacement){match->bytes, text, match->bytes};
     const char *value;
     size_t length = n->units ? longest_key(n, text, bytes, &value) : 0;
     if (length > 0) return (replacement){length, value, strlen(value)};
@@ -150,11 +150,11 @@ static descent_code append(text_buffer *out, const char *text, size_t bytes, des
 }
 
 /* Bytes at the start that become single spaces. */
-static size_t leading_spaces(const spm_normalizer *n, const char *text, size_t bytes)
+static size_t leading_spaces(const spm_normalizer *n, const char *text, size_t bytes, token_matches *found)
 {
     size_t at = 0;
     while (at < bytes) {
-        replacement r = replace_first(n, text + at, bytes - at);
+        replacement r = replace_first(n, text, bytes, at, found);
         if (r.bytes != 1 || r.text[0] != ' ') break;
         at += r.consumed;
     }
@@ -168,17 +168,18 @@ static void drop_trailing_spaces(text_buffer *out)
         out->count -= SPM_SPACE_BYTES;
 }
 
-descent_code spm_normalize(const spm_normalizer *n, const char *text, size_t bytes, text_buffer *out, descent_status *status)
+/* `found`: the user-defined tokens in the text. */
+static descent_code normalize(const spm_normalizer *n, const char *text, size_t bytes, token_matches *found, text_buffer *out,
+                              descent_status *status)
 {
     bool squeeze = n->remove_extra_whitespaces;
-    out->count = 0;
-    size_t at = squeeze ? leading_spaces(n, text, bytes) : 0;
+    size_t at = squeeze ? leading_spaces(n, text, bytes, found) : 0;
     if (at == bytes) return DESCENT_OK;
 
     descent_code code = n->add_space_prefix ? append(out, " ", 1, status) : DESCENT_OK;
     bool after_space = squeeze;
     while (at < bytes && !code) {
-        replacement r = replace_first(n, text + at, bytes - at);
+        replacement r = replace_first(n, text, bytes, at, found);
         at += r.consumed;
         while (after_space && r.bytes > 0 && r.text[0] == ' ') {
             r.text++;
@@ -189,5 +190,15 @@ descent_code spm_normalize(const spm_normalizer *n, const char *text, size_t byt
         after_space = squeeze && r.text[r.bytes - 1] == ' ';
     }
     if (squeeze && !code) drop_trailing_spaces(out);
+    return code;
+}
+
+descent_code spm_normalize(const spm_normalizer *n, const char *text, size_t bytes, text_buffer *out, descent_status *status)
+{
+    token_matches found = {0};
+    out->count = 0;
+    descent_code code = token_search_all(n->user_defined, text, bytes, &found, status);
+    if (!code) code = normalize(n, text, bytes, &found, out, status);
+    free(found.list);
     return code;
 }

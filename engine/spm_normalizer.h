@@ -11,22 +11,20 @@
 
 typedef struct spm_normalizer {
     bool add_space_prefix, remove_extra_whitespaces;
-    const token_prefixes *user_defined; /* borrowed; what it finds is passed through as it stands */
-    uint32_t *units;                    /* [n_units] a double-array trie over the bytes to be replaced; NULL: no table */
+    const token_search *user_defined; /* borrowed; what it finds is passed through as it stands */
+    uint32_t *units;                  /* [n_units] a double-array trie over the bytes to be replaced; NULL: no table */
     uint32_t n_units;
     char *pool; /* replacements, each ended by a NUL */
     size_t pool_bytes;
 } spm_normalizer;
 
-typedef text_buffer spm_buffer;
-
 /* Reads tokenizer.ggml.add_space_prefix (absent: true), remove_extra_whitespaces (absent: false) and
  * precompiled_charsmap (absent or empty: no table). */
-descent_code spm_normalizer_load(spm_normalizer *n, const gguf_file *file, const token_prefixes *user_defined,
+descent_code spm_normalizer_load(spm_normalizer *n, const gguf_file *file, const token_search *user_defined,
                                  descent_status *status);
 void spm_normalizer_free(spm_normalizer *n);
 
 /* Replaces what is in *out by the normalized text: valid UTF-8 as long as the table's replacements are. */
-descent_code spm_normalize(const spm_normalizer *n, const char *text, size_t bytes, spm_buffer *out, descent_status *status);
+descent_code spm_normalize(const spm_normalizer *n, const char *text, size_t bytes, text_buffer *out, descent_status *status);
 
 #endif

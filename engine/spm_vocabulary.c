@@ -70,8 +70,7 @@ descent_code spm_vocabulary_load(spm_vocabulary *v, const descent_tokenizer *t, 
                             t->kind->name);
     descent_code code = load_scores(t, v, file, status);
     if (!code) code = load_byte_tokens(t, v, status);
-    if (!code)
-        code = token_prefixes_build(&v->user_defined, t->spellings, t->types, t->count, 1u << TOKEN_USER_DEFINED, status);
+    if (!code) code = token_search_build(&v->user_defined, t->spellings, t->types, t->count, 1u << TOKEN_USER_DEFINED, status);
     if (!code) code = spm_normalizer_load(&v->normalizer, file, &v->user_defined, status);
     if (!code && !v->byte_fallback && t->info.unknown < 0)
         code = descent_fail(status, DESCENT_BAD_FILE,
@@ -82,7 +81,7 @@ descent_code spm_vocabulary_load(spm_vocabulary *v, const descent_tokenizer *t, 
 void spm_vocabulary_free(spm_vocabulary *v)
 {
     spm_normalizer_free(&v->normalizer);
-    token_prefixes_free(&v->user_defined);
+    token_search_free(&v->user_defined);
     free(v->scores);
 }
 
@@ -160,15 +159,15 @@ descent_code spm_encode(const descent_tokenizer *t, const char *text, size_t byt
                         void *work, token_list *list, descent_status *status)
 {
     if (!parse_special) return part(work, text, bytes, list, status);
-    descent_code code = DESCENT_OK;
+    token_matches special = {0};
+    descent_code code = token_search_all(&t->special, text, bytes, &special, status);
     for (size_t from = 0; from < bytes && !code;) {
-        uint32_t id;
-        size_t at = tokenizer_find_special(t, text, bytes, from, &id);
+        const token_match *match = token_matches_from(&special, from);
+        size_t at = match ? match->start : bytes;
         if (at > from) code = part(work, text + from, at - from, list, status);
-        from = at;
-        if (id == TOKENIZER_NONE || code) continue;
-        code = token_list_add(list, id, status);
-        from += t->spellings[id].bytes;
+        if (match && !code) code = token_list_add(list, match->id, status);
+        from = match ? at + match->bytes : bytes;
     }
+    free(special.list);
     return code;
 }

@@ -9,7 +9,7 @@
 /* What `own` of a kind that uses the functions below starts with. */
 typedef struct spm_vocabulary {
     spm_normalizer normalizer;
-    token_prefixes user_defined;
+    token_search user_defined;
     float *scores; /* [count], finite */
     bool byte_fallback;
     uint32_t byte_tokens[256]; /* where byte_fallback */

@@ -6,6 +6,7 @@
 #include "token_search.h"
 
 #include "status.h"
+#include "utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #define DESCENT_TOKEN_SEARCH_H
 
 #include "token_trie.h"
-#include "tokenizer.h"
+#include "tokenizer_sets.h"
 
 /* The spellings backwards as a tree, made an Aho-Corasick automaton: read from its end, a text brings it at each place to
  * the node of the longest path that begins there. Immutable once built; a zeroed one finds nothing. */

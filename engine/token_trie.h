@@ -2,7 +2,7 @@
 #ifndef DESCENT_TOKEN_TRIE_H
 #define DESCENT_TOKEN_TRIE_H
 
-#include "tokenizer.h"
+#include "tokenizer_sets.h"
 
 #define TOKEN_TRIE_ROOT 0u
 

@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const tokenizer_kind *const kinds[] = {&tokenizer_chars, &tokenizer_words, &tokenizer_spm, &tokenizer_unigram, &tokenizer_bpe};
+static const tokenizer_kind *const kinds[] = {&tokenizer_chars, &tokenizer_words, &tokenizer_spm, &tokenizer_unigram,
+                                              &tokenizer_bpe};
 
 static const char TOKENS_KEY[] = "tokenizer.ggml.tokens", TYPES_KEY[] = "tokenizer.ggml.token_type";
 
@@ -173,8 +174,8 @@ static descent_code load_all(descent_tokenizer *t, const gguf_file *file, descen
     if (!code) code = token_index_build(&t->index, t->spellings, t->count, status);
     if (!code) code = load_special(t, file, status);
     if (!code)
-        code = token_prefixes_build(&t->special, t->spellings, t->types, t->count, 1u << TOKEN_CONTROL | 1u << TOKEN_UNKNOWN,
-                                    status);
+        code = token_search_build(&t->special, t->spellings, t->types, t->count, 1u << TOKEN_CONTROL | 1u << TOKEN_UNKNOWN,
+                                  status);
     if (!code) code = t->kind->load(t, file, status);
     if (!code) code = build_pieces(t, status);
     return code;
@@ -212,7 +213,7 @@ void tokenizer_free(descent_tokenizer *t)
 {
     if (!t) return;
     t->kind->unload(t);
-    token_prefixes_free(&t->special);
+    token_search_free(&t->special);
     token_index_free(&t->index);
     free(t->spellings);
     free(t->pieces);
@@ -241,17 +242,6 @@ const char *descent_tokenizer_piece(const descent_tokenizer *tokenizer, uint32_t
     token_string piece = id < tokenizer->count ? tokenizer->pieces[id] : (token_string){"", 0};
     *bytes = piece.bytes;
     return piece.text;
-}
-
-size_t tokenizer_find_special(const descent_tokenizer *tokenizer, const char *text, size_t bytes, size_t from, uint32_t *id)
-{
-    *id = TOKENIZER_NONE;
-    size_t at = from;
-    for (; at < bytes; at++) {
-        *id = token_prefixes_longest(&tokenizer->special, text + at, bytes - at);
-        if (*id != TOKENIZER_NONE) break;
-    }
-    return at;
 }
 
 static descent_code encode(const descent_tokenizer *t, const char *text, size_t bytes, int flags, token_list *list,

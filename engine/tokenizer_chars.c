@@ -5,6 +5,7 @@
 
 #include "status.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static descent_code load(descent_tokenizer *t, const gguf_file *file, descent_status *status)
@@ -33,33 +34,37 @@ static size_t spell(const descent_tokenizer *t, uint32_t id, char *out)
     return spelling.bytes;
 }
 
+/* The token of the character at `at`, and its length. */
+static descent_code find_character(const descent_tokenizer *t, const char *text, size_t bytes, size_t at, uint32_t *id,
+                                   size_t *length, descent_status *status)
+{
+    uint32_t character;
+    *length = utf8_read(text + at, bytes - at, &character);
+    if (*length == 0)
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "the text is not valid UTF-8: byte 0x%02x at offset %zu",
+                            (unsigned)(unsigned char)text[at], at);
+    *id = token_index_find(&t->index, text + at, *length);
+    if (*id != TOKENIZER_NONE && t->types[*id] != TOKEN_CONTROL) return DESCENT_OK;
+    char shown[16];
+    return descent_fail(status, DESCENT_BAD_ARGUMENT,
+                        "the vocabulary has no character \"%s\" (U+%04X), which stands at byte %zu of the text",
+                        utf8_printable(text + at, *length, shown, sizeof shown), (unsigned)character, at);
+}
+
 static descent_code encode(const descent_tokenizer *t, const char *text, size_t bytes, bool parse_special, token_list *list,
                            descent_status *status)
 {
-    size_t at = 0;
-    while (at < bytes) {
-        uint32_t character;
-        uint32_t id = parse_special ? token_prefixes_longest(&t->special, text + at, bytes - at) : TOKENIZER_NONE;
-        if (id != TOKENIZER_NONE) {
-            at += t->spellings[id].bytes;
-        } else {
-            size_t length = utf8_read(text + at, bytes - at, &character);
-            if (length == 0)
-                return descent_fail(status, DESCENT_BAD_ARGUMENT, "the text is not valid UTF-8: byte 0x%02x at offset %zu",
-                                    (unsigned)(unsigned char)text[at], at);
-            id = token_index_find(&t->index, text + at, length);
-            if (id == TOKENIZER_NONE || t->types[id] == TOKEN_CONTROL) {
-                char shown[16];
-                return descent_fail(status, DESCENT_BAD_ARGUMENT,
-                                    "the vocabulary has no character \"%s\" (U+%04X), which stands at byte %zu of the text",
-                                    utf8_printable(text + at, length, shown, sizeof shown), (unsigned)character, at);
-            }
-            at += length;
-        }
-        descent_code code = token_list_add(list, id, status);
-        if (code) return code;
+    token_matches special = {0};
+    descent_code code = parse_special ? token_search_all(&t->special, text, bytes, &special, status) : DESCENT_OK;
+    for (size_t at = 0, length; at < bytes && !code; at += length) {
+        const token_match *match = token_matches_at(&special, at);
+        uint32_t id = match ? match->id : TOKENIZER_NONE;
+        length = match ? match->bytes : 0;
+        if (!match) code = find_character(t, text, bytes, at, &id, &length, status);
+        if (!code) code = token_list_add(list, id, status);
     }
-    return DESCENT_OK;
+    free(special.list);
+    return code;
 }
 
 const tokenizer_kind tokenizer_chars = {

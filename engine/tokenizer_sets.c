@@ -1,9 +1,10 @@
 /* tokenizer_sets.c: sets of token spellings, lists of ids, and text that grows. token_index answers "which token is spelled
  * exactly so" in one hash, token_prefixes "which is the longest one here" by narrowing a sorted range byte by byte; neither
  * copies a spelling. Used by tokenizer.c and every kind. */
-#include "tokenizer.h"
+#include "tokenizer_sets.h"
 
 #include "status.h"
+#include "utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -116,33 +117,6 @@ void token_prefixes_free(token_prefixes *prefixes)
 {
     free(prefixes->ids);
     prefixes->ids = NULL;
-}
-
-/* The first of low..high-1, whose spellings agree before byte `depth` and go past it, with that byte at least `least`. */
-static uint32_t lower_bound(const token_prefixes *p, uint32_t low, uint32_t high, size_t depth, unsigned least)
-{
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if ((unsigned char)p->tokens[p->ids[middle]].text[depth] < least) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
-uint32_t token_prefixes_longest(const token_prefixes *prefixes, const char *text, size_t bytes)
-{
-    uint32_t longest = TOKENIZER_NONE, low = 0, high = prefixes->count;
-    for (size_t depth = 0; depth < bytes && low < high; depth++) {
-        unsigned byte = (unsigned char)text[depth];
-        low = lower_bound(prefixes, low, high, depth, byte);
-        high = lower_bound(prefixes, low, high, depth, byte + 1);
-        /* Spellings differ, so only the first of the range can end here; the others go on. */
-        if (low < high && prefixes->tokens[prefixes->ids[low]].bytes == depth + 1) longest = prefixes->ids[low++];
-    }
-    return longest;
 }
 
 descent_code token_list_add(token_list *list, uint32_t id, descent_status *status)

@@ -82,7 +82,8 @@ static void unload(descent_tokenizer *t)
 typedef struct encoding {
     const descent_tokenizer *t;
     const spm *s;
-    text_buffer text; /* normalized */
+    text_buffer text;    /* normalized */
+    token_matches found; /* user-defined tokens in it */
     bpe_chain chain;
     uint32_t *split; /* [count] of an unused token: bytes of the left symbol it was last seen made of */
     uint32_t *stack; /* [longest spelling + 1] for taking unused tokens apart */
@@ -91,6 +92,7 @@ typedef struct encoding {
 static void encoding_free(encoding *e)
 {
     free(e->text.bytes);
+    free(e->found.list);
     bpe_chain_free(&e->chain);
     free(e->split);
     free(e->stack);
@@ -116,20 +118,14 @@ static uint32_t find_pair(void *work, const bpe_symbol *left, const bpe_symbol *
 /* Cuts the normalized text into its characters and user-defined tokens. */
 static descent_code cut(encoding *e, descent_status *status)
 {
-    descent_code code = DESCENT_OK;
     bpe_chain_clear(&e->chain);
+    descent_code code = token_search_all(&e->s->vocabulary.user_defined, e->text.bytes, e->text.count, &e->found, status);
     for (uint32_t at = 0; at < e->text.count && !code;) {
-        const char *rest = e->text.bytes + at;
-        size_t rest_bytes = e->text.count - at, length;
-        uint32_t id = token_prefixes_longest(&e->s->vocabulary.user_defined, rest, rest_bytes);
-        bool frozen = id != TOKENIZER_NONE;
-        if (frozen) {
-            length = e->t->spellings[id].bytes;
-        } else {
-            (void)utf8_scan(rest, rest_bytes, &length);
-            id = find_text_token(e->t, rest, length);
-        }
-        code = bpe_chain_add(&e->chain, at, (uint32_t)length, id, frozen, status);
+        const token_match *match = token_matches_at(&e->found, at);
+        size_t length = match ? match->bytes : 0;
+        if (!match) (void)utf8_scan(e->text.bytes + at, e->text.count - at, &length);
+        uint32_t id = match ? match->id : find_text_token(e->t, e->text.bytes + at, length);
+        code = bpe_chain_add(&e->chain, at, (uint32_t)length, id, match != NULL, status);
         at += (uint32_t)length;
     }
     return code;

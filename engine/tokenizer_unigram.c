@@ -79,7 +79,7 @@ typedef struct way {
 typedef struct search {
     const descent_tokenizer *t;
     const unigram *u;
-    spm_buffer text; /* normalized */
+    text_buffer text; /* normalized */
     way *ways;       /* [text.count + 1]; while the best is followed back, each start is turned into the end of its token */
     size_t way_room;
     uint32_t furthest; /* place that a way leads to */

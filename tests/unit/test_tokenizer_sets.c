@@ -4,9 +4,21 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
+
+/* The longest control token that text begins with. */
+static uint32_t longest_at(const token_string *tokens, const uint8_t *types, uint32_t count, const char *text, size_t bytes)
+{
+    uint32_t longest = TOKENIZER_NONE;
+    for (uint32_t k = 0; k < count; k++)
+        if (types[k] == TOKEN_CONTROL && tokens[k].bytes <= bytes && memcmp(tokens[k].text, text, tokens[k].bytes) == 0 &&
+            (longest == TOKENIZER_NONE || tokens[k].bytes > tokens[longest].bytes))
+            longest = k;
+    return longest;
+}
 
 /* Random spellings over two letters and NUL, against looking at each. */
 static void sets_find_what_a_search_finds(void **state)
@@ -29,25 +41,29 @@ static void sets_find_what_a_search_finds(void **state)
             types[count++] = rng_below(&r, 2) ? TOKEN_NORMAL : TOKEN_CONTROL;
         }
         token_index index;
-        token_prefixes prefixes = {0};
+        token_search search = {0};
+        token_matches found = {0};
         assert_int_equal(token_index_build(&index, tokens, count, NULL), DESCENT_OK);
-        assert_int_equal(token_prefixes_build(&prefixes, tokens, types, count, 1u << TOKEN_CONTROL, NULL), DESCENT_OK);
+        assert_int_equal(token_search_build(&search, tokens, types, count, 1u << TOKEN_CONTROL, NULL), DESCENT_OK);
         for (int probe = 0; probe < 100; probe++) {
-            char text[7];
-            size_t length = rng_below(&r, 8);
+            char text[20];
+            size_t length = rng_below(&r, 20);
             for (size_t b = 0; b < length; b++) text[b] = "ab\0"[rng_below(&r, 3)];
-            uint32_t exact = TOKENIZER_NONE, longest = TOKENIZER_NONE;
-            for (uint32_t k = 0; k < count; k++) {
-                if (tokens[k].bytes > length || memcmp(tokens[k].text, text, tokens[k].bytes) != 0) continue;
-                if (tokens[k].bytes == length) exact = k;
-                if (types[k] == TOKEN_CONTROL && (longest == TOKENIZER_NONE || tokens[k].bytes > tokens[longest].bytes))
-                    longest = k;
-            }
+            uint32_t exact = TOKENIZER_NONE;
+            for (uint32_t k = 0; k < count; k++)
+                if (tokens[k].bytes == length && memcmp(tokens[k].text, text, length) == 0) exact = k;
             assert_int_equal(token_index_find(&index, text, length), exact);
-            assert_int_equal(token_prefixes_longest(&prefixes, text, length), longest);
+            assert_int_equal(token_search_all(&search, text, length, &found, NULL), DESCENT_OK);
+            for (size_t at = 0; at < length; at++) {
+                uint32_t longest = longest_at(tokens, types, count, text + at, length - at);
+                const token_match *match = token_matches_at(&found, at);
+                assert_int_equal(match ? match->id : TOKENIZER_NONE, longest);
+                if (match) assert_int_equal(match->bytes, tokens[longest].bytes);
+            }
         }
         token_index_free(&index);
-        token_prefixes_free(&prefixes);
+        token_search_free(&search);
+        free(found.list);
     }
 }
 

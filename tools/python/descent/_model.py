@@ -166,7 +166,7 @@ class Model(Handle):
         ids, count = ctypes.POINTER(ctypes.c_uint32)(), ctypes.c_size_t()
         call("descent_tokenizer_encode", self._tokenizer, data, len(data), flags, ctypes.byref(ids), ctypes.byref(count))
         try:
-            return np.array(ids[:count.value], np.uint32)
+            return np.ctypeslib.as_array(ids, (count.value,)).copy()
         finally:
             library.descent_free(ids)
 

@@ -51,7 +51,6 @@ static uint32_t rate(bpe_chain *chain, uint32_t self, bpe_pair pair, void *work)
     bpe_symbol *left = &chain->symbols[self];
     const bpe_symbol *right = &chain->symbols[left->after];
     left->rank = left->after == BPE_END || left->frozen || right->frozen ? BPE_NO_RANK : pair(work, left, right, &left->merged);
-    chain->steps++;
     return left->rank;
 }
 
@@ -72,10 +71,8 @@ static void merge_short(bpe_chain *chain, bpe_pair pair, void *work)
     for (uint32_t i = 0; i < chain->count; i++) (void)rate(chain, i, pair, work);
     for (;;) {
         uint32_t best = 0;
-        for (uint32_t i = 0; i != BPE_END; i = chain->symbols[i].after) {
+        for (uint32_t i = 0; i != BPE_END; i = chain->symbols[i].after)
             if (chain->symbols[i].rank < chain->symbols[best].rank) best = i;
-            chain->steps++;
-        }
         if (chain->symbols[best].rank == BPE_NO_RANK) return;
         join(chain, best);
         (void)rate(chain, best, pair, work);
@@ -96,10 +93,7 @@ static descent_code push(bpe_chain *chain, uint32_t rank, uint32_t self, descent
     }
     uint64_t entry = (uint64_t)rank << 32 | self;
     size_t at = chain->n_pairs++;
-    for (; at > 0 && entry < chain->heap[(at - 1) / 2]; at = (at - 1) / 2) {
-        chain->heap[at] = chain->heap[(at - 1) / 2];
-        chain->steps++;
-    }
+    for (; at > 0 && entry < chain->heap[(at - 1) / 2]; at = (at - 1) / 2) chain->heap[at] = chain->heap[(at - 1) / 2];
     chain->heap[at] = entry;
     return DESCENT_OK;
 }
@@ -112,7 +106,6 @@ static uint64_t pop(bpe_chain *chain)
         if (child + 1 < chain->n_pairs && chain->heap[child + 1] < chain->heap[child]) child++;
         if (last < chain->heap[child]) break;
         chain->heap[at] = chain->heap[child];
-        chain->steps++;
     }
     chain->heap[at] = last;
     return top;

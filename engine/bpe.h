@@ -23,7 +23,6 @@ typedef struct bpe_chain {
     size_t count, room;
     uint64_t *heap; /* pairs, rank << 32 | symbol, the smallest on top */
     size_t n_pairs, pair_room;
-    uint64_t steps; /* pairs looked up and moved, since the chain was made: what tests of linearity count */
 } bpe_chain;
 
 /* The rank of the pair, smaller being better, and in *merged the id it becomes; BPE_NO_RANK where it makes no token. */

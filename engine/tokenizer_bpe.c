@@ -271,7 +271,6 @@ static descent_code encode(const descent_tokenizer *t, const char *text, size_t 
     encoding e = {.b = t->own, .list = list};
     descent_code code = pretokenizer_work_create(e.b->pre, &e.pre, status);
     if (!code) code = added_tokens_encode(&e.b->added, t, &steps, &e, text, bytes, parse_special, list, status);
-    list->steps += e.chain.steps;
     encoding_free(&e);
     return code;
 }

@@ -136,7 +136,6 @@ static descent_code encode(const descent_tokenizer *t, const char *text, size_t 
 {
     encoding e = {.t = t, .m = t->own};
     descent_code code = added_tokens_encode(&e.m->added, t, &steps, &e, text, bytes, parse_special, list, status);
-    list->steps += e.chain.steps;
     encoding_free(&e);
     return code;
 }

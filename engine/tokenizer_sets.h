@@ -41,7 +41,6 @@ void token_prefixes_free(token_prefixes *prefixes);
 typedef struct token_list {
     uint32_t *ids;
     size_t count, room;
-    uint64_t steps; /* of merging, counted by the kinds that merge: what tests of linearity look at */
 } token_list;
 
 descent_code token_list_add(token_list *list, uint32_t id, descent_status *status);

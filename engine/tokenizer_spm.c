@@ -184,7 +184,6 @@ static descent_code encode(const descent_tokenizer *t, const char *text, size_t 
         if (!e.split || !e.stack) code = descent_fail(status, DESCENT_NO_MEMORY, "no memory to encode a text");
     }
     if (!code) code = spm_encode(t, text, bytes, parse_special, encode_part, &e, list, status);
-    list->steps += e.chain.steps;
     encoding_free(&e);
     return code;
 }

@@ -3,7 +3,7 @@
  * sentencepiece library is in tests/tokenizer. */
 #include "gguf_writer.h"
 #include "rng.h"
-#include "tokenizer.h"
+#include "tokenizer_checks.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -13,122 +13,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
-
-/* ---- Helpers ----------------------------------------------------------------------------------------------------- */
-
-/* Loads the tokenizer of what the writer holds, which is destroyed. */
-static descent_code load(gguf_writer *w, uint32_t vocab, descent_tokenizer **t, descent_status *status)
-{
-    size_t bytes;
-    uint8_t *data = gguf_writer_build(w, &bytes);
-    gguf_file *file;
-    assert_int_equal(gguf_open_memory(data, bytes, &file, status), DESCENT_OK);
-    descent_code code = tokenizer_load(file, vocab, t, status);
-    gguf_close(file);
-    free(data); /* a tokenizer outlives its file */
-    gguf_writer_destroy(w);
-    return code;
-}
-
-static descent_tokenizer *loaded(gguf_writer *w)
-{
-    descent_tokenizer *t = NULL;
-    descent_status status;
-    descent_code code = load(w, 1, &t, &status);
-    if (code) print_error("%s\n", status.message);
-    assert_int_equal(code, DESCENT_OK);
-    assert_non_null(t);
-    return t;
-}
-
-static void refused(gguf_writer *w, descent_code code, const char *part)
-{
-    descent_tokenizer *t = (descent_tokenizer *)&t;
-    descent_status status = {0};
-    assert_int_equal(load(w, 1, &t, &status), code);
-    assert_ptr_equal(t, &t); /* left as it was */
-    if (!strstr(status.message, part)) print_error("\"%s\" is not in: %s\n", part, status.message);
-    assert_non_null(strstr(status.message, part));
-}
-
-static void encodes_bytes(const descent_tokenizer *t, const char *text, size_t bytes, int flags, const uint32_t *ids,
-                          size_t count)
-{
-    uint32_t *tokens;
-    size_t n;
-    descent_status status;
-    descent_code code = descent_tokenizer_encode(t, text, bytes, flags, &tokens, &n, &status);
-    if (code) print_error("%s\n", status.message);
-    assert_int_equal(code, DESCENT_OK);
-    assert_int_equal(n, count);
-    if (count) assert_memory_equal(tokens, ids, count * sizeof *ids);
-    descent_free(tokens);
-}
-
-#define ENCODES(t, text, flags, ...)                                                                                           \
-    encodes_bytes(t, text, strlen(text), flags, (const uint32_t[]){__VA_ARGS__}, COUNT(((const uint32_t[]){__VA_ARGS__})))
-#define ENCODES_NOTHING(t, text) encodes_bytes(t, text, strlen(text), 0, NULL, 0)
-
-static void fails(const descent_tokenizer *t, const char *text, size_t bytes, int flags, const char *message)
-{
-    uint32_t *tokens = (uint32_t *)&tokens;
-    size_t n = 77;
-    descent_status status;
-    assert_int_equal(descent_tokenizer_encode(t, text, bytes, flags, &tokens, &n, &status), DESCENT_BAD_ARGUMENT);
-    assert_string_equal(status.message, message);
-    assert_ptr_equal(tokens, &tokens);
-    assert_int_equal(n, 77);
-}
-
-/* Everything the decoder gives for the ids, in `out`. */
-static const char *decoded(const descent_tokenizer *t, const uint32_t *ids, size_t count, char *out)
-{
-    descent_decoder *d;
-    descent_status status;
-    size_t bytes, written = 0;
-    assert_int_equal(descent_decoder_create(t, &d, &status), DESCENT_OK);
-    for (size_t i = 0; i <= count; i++) {
-        const char *text = i < count ? descent_decoder_push(d, ids[i], &bytes) : descent_decoder_finish(d, &bytes);
-        assert_int_equal(text[bytes], 0);
-        assert_true(utf8_valid(text, bytes));
-        memcpy(out + written, text, bytes);
-        written += bytes;
-    }
-    out[written] = '\0';
-    descent_decoder_destroy(d);
-    return out;
-}
-
-#define DECODES(t, expected, ...)                                                                                              \
-    do {                                                                                                                       \
-        char out_[512];                                                                                                        \
-        const uint32_t ids_[] = {__VA_ARGS__};                                                                                 \
-        assert_string_equal(decoded(t, ids_, COUNT(ids_), out_), expected);                                                    \
-    } while (0)
-
-static void piece_is(const descent_tokenizer *t, uint32_t id, const char *text, bool has_text)
-{
-    size_t bytes;
-    const char *piece = descent_tokenizer_piece(t, id, &bytes);
-    assert_int_equal(bytes, strlen(text));
-    assert_memory_equal(piece, text, bytes);
-    assert_int_equal(descent_tokenizer_has_text(t, id), has_text);
-}
-
-static gguf_writer *writer_of(const char *model)
-{
-    gguf_writer *w = gguf_writer_create();
-    gguf_writer_string(w, "general.architecture", "nrgpt");
-    gguf_writer_string(w, "tokenizer.ggml.model", model);
-    return w;
-}
-
-static void add_tokens(gguf_writer *w, const char *const *tokens, size_t count)
-{
-    gguf_writer_strings(w, "tokenizer.ggml.tokens", tokens, count);
-}
 
 /* ---- Characters -------------------------------------------------------------------------------------------------- */
 
@@ -571,7 +455,7 @@ static void ids_past_the_file_have_no_text(void **state)
     (void)state;
     descent_tokenizer *t;
     descent_status status;
-    assert_int_equal(load(chars_writer(), 100, &t, &status), DESCENT_OK);
+    assert_int_equal(load_tokenizer(chars_writer(), 100, &t, &status), DESCENT_OK);
     assert_int_equal(descent_tokenizer_describe(t)->vocab, 100);
     piece_is(t, 99, "", false);
     DECODES(t, "a", 99, 1, 4000000000u);
@@ -741,7 +625,7 @@ static void no_tokenizer_is_no_error(void **state)
     descent_status status;
     gguf_writer *w = gguf_writer_create();
     gguf_writer_string(w, "general.architecture", "nrgpt");
-    assert_int_equal(load(w, 10, &t, &status), DESCENT_OK);
+    assert_int_equal(load_tokenizer(w, 10, &t, &status), DESCENT_OK);
     assert_null(t);
     refused(writer_of("gpt9"), DESCENT_UNSUPPORTED, "tokenizer.ggml.model is \"gpt9\"; this version has: chars, words, llama");
     w = gguf_writer_create();

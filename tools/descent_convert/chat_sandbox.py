@@ -8,7 +8,7 @@ import json
 import resource
 import sys
 
-_SECONDS = 5
+_SECONDS = 2
 _MEMORY = 1 << 30
 _MAX_TEXT = 1 << 20
 

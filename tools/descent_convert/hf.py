@@ -235,8 +235,10 @@ def _space(normalizer, pre, merges, what):
     if not pre and sorted(kinds) in (["Replace"], ["Prepend", "Replace"]):
         for step in normalizer:
             config = step.config
-            good = config.text("prepend", REQUIRED) == _SPACE if step.kind == "Prepend" else (
-                config.value("pattern", REQUIRED) == {"String": " "} and config.text("content", REQUIRED) == _SPACE)
+            if step.kind == "Prepend":
+                good = config.text("prepend", REQUIRED) == _SPACE
+            else:
+                good = [config.value("pattern"), config.value("content")] == [{"String": " "}, _SPACE]
             config.finish()
             if not good:
                 raise step.refused("Prepend of U+2581 and Replace of a space by U+2581")

@@ -36,11 +36,13 @@ static descent_code reverse(const token_string *texts, const uint8_t *types, uin
 static descent_code refuse_equal(const token_prefixes *p, const token_string *texts, descent_status *status)
 {
     for (uint32_t i = 1; i < p->count; i++) {
-        token_string a = texts[p->ids[i - 1]], b = texts[p->ids[i]];
+        uint32_t one = p->ids[i - 1], two = p->ids[i];
+        token_string a = texts[one], b = texts[two];
         char shown[64];
         if (a.bytes == b.bytes && memcmp(a.text, b.text, a.bytes) == 0)
             return descent_fail(status, DESCENT_BAD_FILE, "tokenizer.ggml.tokens: %u and %u are both found as \"%s\"",
-                                p->ids[i - 1], p->ids[i], utf8_printable(a.text, a.bytes, shown, sizeof shown));
+                                one < two ? one : two, one < two ? two : one,
+                                utf8_printable(a.text, a.bytes, shown, sizeof shown));
     }
     return DESCENT_OK;
 }

@@ -63,12 +63,11 @@ def synthetic(kind, vocab, chat_template):
     return with_template(make(vocab, template), chat_template, kind)
 
 
-def _merges(vocab, fixed, characters=0):
-    """As many merges as make `vocab` tokens, beside `fixed` others and `characters` that are no bytes."""
-    if vocab < fixed + characters:
-        raise ConvertError(f"--vocab {vocab}: such a tokenizer has at least {fixed + characters} tokens; say more, or "
-                           "--tokenizer none")
-    room = vocab - fixed - characters
+def _merges(vocab, others):
+    """As many merges as make `vocab` tokens beside `others`; at least one, since GGUF holds no empty list."""
+    room = vocab - others
+    if room < 1:
+        raise ConvertError(f"--vocab {vocab}: such a tokenizer has at least {others + 1} tokens; say more, or --tokenizer none")
     merges = list(itertools.islice(vocabulary.merges(), room))
     if len(merges) < room:
         raise ConvertError(f"--vocab {vocab}: only {vocab - room + len(merges)} tokens can be made up; say --tokenizer none")
@@ -87,7 +86,7 @@ def _bytes(vocab, template):
 def _sentencepiece(vocab, template):
     first = ["<unk>", "<s>", "</s>"]
     special = [token for token in template.special if token not in first]
-    merges = _merges(vocab, len(first) + 256 + len(special), len(_CHARACTERS))
+    merges = _merges(vocab, len(first) + 256 + len(special) + len(_CHARACTERS))
     pieces = [(left + right).replace(" ", _SPACE) for left, right in merges]
     tokens = first + BYTE_TOKENS + _CHARACTERS + pieces + special
     types = [UNKNOWN, CONTROL, CONTROL] + [BYTE] * 256 + [NORMAL] * (len(_CHARACTERS) + len(pieces)) + [CONTROL] * len(special)

@@ -1,6 +1,7 @@
 /* model.h: a loaded checkpoint as the engine's own files see it, and the interface a family implements.
  *
- * A family is one file and one entry in the table of model.c. It says which tensors and keys it needs, how many row steps
+ * A family is one file and one entry in the table of model.c (and where its layers are made of interchangeable parts, as in
+ * layered.c, a part is one file and one entry in a table there). It says which tensors and keys it needs, how many row steps
  * a token takes at a depth and where in the network each of them lies, and advances a tile of rows by one step. Everything
  * else (pages, sharing, batching, observing, errors) is written once, for all families.
  *

@@ -123,14 +123,17 @@ static descent_code load_texts(const descent_tokenizer *t, byte_bpe *b, descent_
     return token_index_build(&b->by_text, b->texts, t->count, status);
 }
 
-static descent_code load_byte_tokens(byte_bpe *b, descent_status *status)
+/* A byte that never came when the vocabulary was learnt may have no token: it is the unknown one. */
+static descent_code load_byte_tokens(const descent_tokenizer *t, byte_bpe *b, descent_status *status)
 {
     for (unsigned byte = 0; byte < 256; byte++) {
         char text = (char)byte;
         b->byte_tokens[byte] = token_index_find(&b->by_text, &text, 1);
-        if (b->byte_tokens[byte] == TOKENIZER_NONE)
-            return descent_fail(status, DESCENT_BAD_FILE, "%s: the token of byte 0x%02X is missing, expected all 256",
-                                TOKENS_KEY, byte);
+        if (b->byte_tokens[byte] != TOKENIZER_NONE) continue;
+        if (t->info.unknown < 0)
+            return descent_fail(status, DESCENT_BAD_FILE,
+                                "%s: the token of byte 0x%02X is missing, expected all 256 or an unknown token", TOKENS_KEY, byte);
+        b->byte_tokens[byte] = (uint32_t)t->info.unknown;
     }
     return DESCENT_OK;
 }
@@ -304,7 +307,7 @@ static descent_code load(descent_tokenizer *t, const gguf_file *file, descent_st
         return descent_fail(status, DESCENT_BAD_FILE, "%s is missing, which the \"gpt2\" tokenizer needs", TYPES_KEY);
     descent_code code = load_options(b, file, status);
     if (!code) code = load_texts(t, b, status);
-    if (!code) code = load_byte_tokens(b, status);
+    if (!code) code = load_byte_tokens(t, b, status);
     if (!code) code = bpe_merges_load(&b->merges, t, MERGING_TYPES, file, status);
     if (!code) code = check_merges(t, b, status);
     if (!code) code = find_whole(t, b, status);

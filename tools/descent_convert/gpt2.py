@@ -51,7 +51,7 @@ def from_vocab_and_merges(vocab, vocab_what, merges, merges_what, files=None, li
                            f"{os.path.basename(vocab_what)}: GPT2Tokenizer; a tokenizer.json would say how")
     added = _added(values, beside, limit)
     added = beside.more_added(added, values, limit, vocab_what)
-    bpe.check_bytes(values, added, vocab_what)
+    bpe.check_bytes(values, added, None, vocab_what)
     tokens, types, flags = bpe.assemble(values, added, lambda text: NORMAL, vocab_what)
     bpe.check_merges(pairs, values, types, merges_what)
     tokenizer = BytePairs("gpt2", tokens, types, pairs, flags, pre="gpt-2")

@@ -119,11 +119,13 @@ def _byte_level(model, vocab, merges, added, normalizer, pre, decoder, what):
         step.config.finish()
     if [step.kind for step in decoder] != ["ByteLevel"]:
         raise ConvertError(f"{what}: decoder is {_named(decoder)}; supported: ByteLevel after a pre_tokenizer ByteLevel")
-    bpe.check_bytes(vocab, added, f"{what}: model")
+    unknown = None if model.flag("fuse_unk", False) else vocab.get(model.text("unk_token"))
+    bpe.check_bytes(vocab, added, unknown, f"{what}: model")
     tokens, types, flags = bpe.assemble(vocab, added, lambda text: NORMAL, what)
     bpe.check_merges(merges, vocab, types, f"{what}: model")
     return BytePairs("gpt2", tokens, types, merges, flags, pre=name, normalizer="nfc" if normalizers else "none",
-                     ignore_merges=model.flag("ignore_merges", False), add_space_prefix=prefix)
+                     ignore_merges=model.flag("ignore_merges", False), add_space_prefix=prefix,
+                     unknown=None if all(c in vocab for c in bpe.BYTE_ALPHABET) else unknown)
 
 
 def _byte_fallback(model, vocab, merges, added, normalizer, pre, decoder, what):
@@ -396,6 +398,9 @@ def name_special(tokenizer, ids, beside):
         tokenizer.notes.append(f"generation_config.json ends a text at {', '.join(map(str, ends[:8]))}; the model's file names one, "
                                f"{found.get('eos_token')}")
     tokenizer.bos, tokenizer.eos = found.get("bos_token"), found.get("eos_token")
+    if tokenizer.unknown is not None and found.get("unk_token", tokenizer.unknown) != tokenizer.unknown:
+        raise ConvertError(f"{beside.special('unk_token')[1]}: unk_token is {show(tokenizer.tokens[found['unk_token']])}, but the model's is "
+                           f"{show(tokenizer.tokens[tokenizer.unknown])}")
     tokenizer.unknown = found.get("unk_token", tokenizer.unknown)
     tokenizer.padding = found.get("pad_token")
 

@@ -175,6 +175,90 @@ static descent_tokenizer *sentencepiece(const char *model, bool bytes, bool sque
     return loaded(v, model);
 }
 
+/* Merges of "a" as many times as the longest token has, each by one more, and doubled. */
+static void add_merges(vocabulary *v, bool word_starts)
+{
+    static char merges[2 * LONGEST][2 * LONGEST + 2];
+    const char *list[2 * LONGEST];
+    size_t count = 0;
+    for (int i = 2; i <= LONGEST; i++) {
+        (void)snprintf(merges[count++], sizeof merges[0], "%.*s a", i - 1, v->tokens[v->count - 1]);
+        if (i % 2 == 0 && i > 2)
+            (void)snprintf(merges[count++], sizeof merges[0], "%.*s %.*s", i / 2, v->tokens[v->count - 1], i / 2,
+                           v->tokens[v->count - 1]);
+    }
+    for (size_t i = 0; i < count; i++) list[i] = merges[i];
+    list[count++] = "t h";
+    list[count++] = "th e";
+    if (word_starts) list[count++] = "\xe2\x96\x81 the";
+    gguf_writer_strings(v->writer, "tokenizer.ggml.merges", list, count);
+}
+
+static void add_runs(vocabulary *v)
+{
+    char run[LONGEST + 1] = "a";
+    for (size_t i = 1; i < LONGEST; i++) {
+        run[i] = 'a';
+        add(v, run, TOKEN_NORMAL, 0);
+    }
+}
+
+static void add_found(vocabulary *v)
+{
+    add(v, "<s>", TOKEN_CONTROL, 0);
+    add(v, "<s><s>", TOKEN_CONTROL, 0);
+    add(v, "[x]", TOKEN_USER_DEFINED, 0);
+    add(v, "[[[[[[[[[[[[[x]", TOKEN_USER_DEFINED, 0);
+    add(v, "\t", TOKEN_USER_DEFINED, 0);
+}
+
+/* Flags of the tokens of add_found, the first of which is `first`: all strip, the longer special one must stand alone. */
+static void add_flags(vocabulary *v, size_t first, unsigned normalized)
+{
+    uint8_t flags[512] = {0};
+    for (size_t i = first; i < first + 5; i++) flags[i] = (uint8_t)(1 | 2 | (i % 2 ? normalized : 0));
+    flags[first + 1] |= 4;
+    gguf_writer_u8s(v->writer, "tokenizer.descent.token_flags", flags, v->count);
+}
+
+static descent_tokenizer *byte_level(const char *pre, const char *normalizer)
+{
+    vocabulary *v = empty();
+    unsigned next = 0x100;
+    for (unsigned b = 0; b < 256; b++) {
+        bool prints = (b > 0x20 && b < 0x7F) || (b > 0xA0 && b != 0xAD);
+        unsigned c = prints ? b : next++;
+        char letter[3] = {(char)(c < 0x80 ? c : 0xC0 | c >> 6), (char)(c < 0x80 ? 0 : 0x80 | (c & 0x3F)), 0};
+        add(v, letter, TOKEN_NORMAL, 0);
+    }
+    size_t found = v->count;
+    add_found(v);
+    add(v, "th", TOKEN_NORMAL, 0);
+    add(v, "the", TOKEN_NORMAL, 0);
+    add_runs(v);
+    add_merges(v, false);
+    add_flags(v, found, 8);
+    gguf_writer_string(v->writer, "tokenizer.ggml.pre", pre);
+    gguf_writer_string(v->writer, "tokenizer.descent.normalizer", normalizer);
+    return loaded(v, "gpt2");
+}
+
+static descent_tokenizer *by_merges(const char *space_prefix, bool bytes)
+{
+    vocabulary *v = empty();
+    add(v, "<unk>", TOKEN_UNKNOWN, 0);
+    size_t found = v->count;
+    add_found(v);
+    static const char *const more[] = {"a", "b", "t", "h", "e", "th", "the", "\xe2\x96\x81", "\xe2\x96\x81the"};
+    for (size_t i = 0; i < COUNT(more); i++) add(v, more[i], TOKEN_NORMAL, 0);
+    if (bytes) add_bytes(v);
+    add_runs(v);
+    add_merges(v, true);
+    add_flags(v, found, 8);
+    gguf_writer_string(v->writer, "tokenizer.descent.space_prefix", space_prefix);
+    return loaded(v, "llama");
+}
+
 /* ---- Texts ------------------------------------------------------------------------------------------------------- */
 
 #define SHORTER ((size_t)1 << 13)
@@ -301,6 +385,28 @@ static void sentencepiece_unigram(void **state)
     }
 }
 
+static void byte_level_bpe(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"gpt-2", "llama-bpe", "qwen2", "smollm", "gpt-4o"};
+    for (size_t i = 0; i < COUNT(names); i++) {
+        descent_tokenizer *t = byte_level(names[i], i % 2 ? "nfc" : "none");
+        any_text_is_linear(t);
+        tokenizer_free(t);
+    }
+}
+
+static void bpe_by_merges(void **state)
+{
+    (void)state;
+    static const char *const prefixes[] = {"prepend", "metaspace", "metaspace_first"};
+    for (size_t i = 0; i < COUNT(prefixes); i++) {
+        descent_tokenizer *t = by_merges(prefixes[i], i != 1);
+        any_text_is_linear(t);
+        tokenizer_free(t);
+    }
+}
+
 static void characters(void **state)
 {
     (void)state;
@@ -331,10 +437,9 @@ static void words(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sentencepiece_bpe),
-        cmocka_unit_test(sentencepiece_unigram),
-        cmocka_unit_test(characters),
-        cmocka_unit_test(words),
+        cmocka_unit_test(sentencepiece_bpe), cmocka_unit_test(sentencepiece_unigram),
+        cmocka_unit_test(byte_level_bpe),    cmocka_unit_test(bpe_by_merges),
+        cmocka_unit_test(characters),        cmocka_unit_test(words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -132,7 +132,8 @@ static descent_code load_byte_tokens(const descent_tokenizer *t, byte_bpe *b, de
         if (b->byte_tokens[byte] != TOKENIZER_NONE) continue;
         if (t->info.unknown < 0)
             return descent_fail(status, DESCENT_BAD_FILE,
-                                "%s: the token of byte 0x%02X is missing, expected all 256 or an unknown token", TOKENS_KEY, byte);
+                                "%s: the token of byte 0x%02X is missing, expected all 256 or an unknown token", TOKENS_KEY,
+                                byte);
         b->byte_tokens[byte] = (uint32_t)t->info.unknown;
     }
     return DESCENT_OK;

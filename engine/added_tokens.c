@@ -46,12 +46,14 @@ static descent_code normalize_text(token_string *text, const added_steps *steps,
 {
     const char *bytes = text->text;
     size_t count = text->bytes;
+    *text = (token_string){NULL, 0};
     descent_code code = steps->normalize ? steps->normalize(work, &bytes, &count, status) : DESCENT_OK;
-    char *own = code ? NULL : malloc(count ? count : 1);
-    if (!code && !own) code = descent_fail(status, DESCENT_NO_MEMORY, "no memory for an added token of %zu bytes", count);
-    if (!code) memcpy(own, bytes, count);
-    *text = (token_string){own, code ? 0 : (uint32_t)count};
-    return code;
+    if (code) return code;
+    char *own = malloc(count);
+    if (!own) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for an added token of %zu bytes", count);
+    memcpy(own, bytes, count);
+    *text = (token_string){own, (uint32_t)count};
+    return DESCENT_OK;
 }
 
 static descent_code build(added_tokens *a, const descent_tokenizer *t, const added_steps *steps, void *work,

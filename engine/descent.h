@@ -145,7 +145,7 @@ enum {
 };
 
 typedef struct descent_tokenizer_info {
-    const char *model;              /* tokenizer.ggml.model: "chars", "words", "llama" (SentencePiece BPE), ... */
+    const char *model;              /* tokenizer.ggml.model: "chars", "words", "llama", "t5", "gpt2" */
     uint32_t vocab;                 /* ids 0..vocab-1; at least the model's V */
     int64_t bos, eos, pad, unknown; /* -1 where there is none */
     bool adds_bos, adds_eos;

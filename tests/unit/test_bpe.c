@@ -177,19 +177,8 @@ static void long_runs_stay_within_the_limits(void **state)
 {
     (void)state;
     static const char *const names[] = {"gpt-2", "llama-bpe", "qwen2", "smollm", "gpt-4o"};
-    static const char *const units[] = {"a",
-                                        "A",
-                                        " ",
-                                        "\n",
-                                        "7",
-                                        "!",
-                                        "'",
-                                        "\xe4\xb8\xad",
-                                        "\xcc\x81",
-                                        "Aa",
-                                        " \n",
-                                        "\xe4\xb8\xad"
-                                        "A"};
+    static const char *const units[] = {
+        "a", "A", " ", "\n", "7", "!", "'", "\xe4\xb8\xad", "\xcc\x81", "Aa", " \n", "\xe4\xb8\xad\x41"};
     enum { BYTES = 60000 };
     char *text = malloc(BYTES);
     assert_non_null(text);

@@ -297,15 +297,7 @@ static gguf_writer *merges_writer(const char *prefix, bool add_space, bool bytes
         tokens[BYTE + b] = names[b];
         types[BYTE + b] = bytes ? TOKEN_BYTE : TOKEN_NORMAL;
     }
-    static const char *const more[] = {"\xe2\x96\x81",
-                                       "a",
-                                       "b",
-                                       "ab",
-                                       "ba",
-                                       "\xe2\x96\x81"
-                                       "a",
-                                       "[u]",
-                                       "=n="};
+    static const char *const more[] = {"\xe2\x96\x81", "a", "b", "ab", "ba", "\xe2\x96\x81\x61", "[u]", "=n="};
     for (size_t i = 0; i < COUNT(more); i++) {
         tokens[L_SP + i] = more[i];
         types[L_SP + i] = L_SP + i < L_USER ? TOKEN_NORMAL : TOKEN_USER_DEFINED;
@@ -361,10 +353,7 @@ static void llama_puts_spaces_in_front(void **state)
     ENCODES(t, " a", 0, L_SP_A);
     ENCODES(t, "a[u]a", 0, L_SP_A, L_USER, L_SP_A);
     ENCODES(t, "a=n=a", 0, L_SP_A, L_NORMAL, L_SP_A);
-    ENCODES(t,
-            "\xe2\x96\x81"
-            "a",
-            0, L_SP_A);
+    ENCODES(t, "\xe2\x96\x81\x61", 0, L_SP_A);
     tokenizer_free(t);
     t = loaded(merges_writer("metaspace_first", true, true));
     ENCODES(t, "a[u]a", 0, L_SP_A, L_USER, L_A);
@@ -427,7 +416,8 @@ static void byte_level_metadata_is_checked(void **state)
     (void)state;
     vocabulary *v = make_vocabulary();
     v->tokens['q'] = "qq";
-    refused_as(v, DESCENT_BAD_FILE, "tokenizer.ggml.tokens: the token of byte 0x71 is missing, expected all 256 or an unknown token");
+    refused_as(v, DESCENT_BAD_FILE,
+               "tokenizer.ggml.tokens: the token of byte 0x71 is missing, expected all 256 or an unknown token");
     v = make_vocabulary();
     v->types['q'] = TOKEN_CONTROL;
     refused_as(v, DESCENT_BAD_FILE, "the token of byte 0x71 is missing");

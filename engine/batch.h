@@ -79,6 +79,11 @@ typedef struct step_record {
 } step_record;
 void tile_report(const tile *t, size_t i, const step_record *record);
 
+/* The same for every observed row, from arrays [rows][wide_stride], and behind a sub-layer's last step its reading at x(T)
+ * where that was asked for: for families in which nothing of x(T) needs a history of its own. `energy`: work->energy holds the
+ * energies before and after. */
+void tile_report_steps(const tile *t, const float *x, const float *g, const float *next_x, const float *next_g, bool energy);
+
 /* Sum of a_i b_i in double. */
 double dot(const float *a, const float *b, size_t n);
 

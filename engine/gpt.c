@@ -278,20 +278,8 @@ static void feed(const tile *t, const block *b, const float *g)
 static void observe(const tile *t, const layer_norm *norm)
 {
     workspace *k = t->work;
-    size_t ws = k->wide_stride;
     normalize(t, norm, k->wide[NEXT_X], k->wide[NEXT_G]);
-    for (size_t i = 0; i < t->n; i++) {
-        row *r = t->rows[i];
-        const descent_sequence *s = r->sequence;
-        if (!s->observe || s->ended != DESCENT_OK) continue;
-        const float *next_x = k->wide[NEXT_X] + i * ws, *next_g = k->wide[NEXT_G] + i * ws;
-        tile_report(t, i,
-                    &(step_record){.x = k->wide[X] + i * ws, .g = k->wide[G] + i * ws, .next_x = next_x, .next_g = next_g});
-        if (!(s->observe & DESCENT_OBSERVE_FINAL) || r->where.step + 1 < sublayer_steps(s->depth, r->where.kind)) continue;
-        r->where.step++; /* nothing of x(T) needs a history, so its reading is at hand */
-        tile_report(t, i, &(step_record){.x = next_x, .g = next_g, .final = true});
-        r->where.step--;
-    }
+    tile_report_steps(t, k->wide[X], k->wide[G], k->wide[NEXT_X], k->wide[NEXT_G], false);
 }
 
 /* NEXT_X = X + a (+ b) */

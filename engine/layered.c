@@ -271,32 +271,10 @@ static void normalize(const tile *t, const float *norm, const float *x, float *g
 static void observe(const tile *t, const sublayer_kind *kind, const void *weights, const float *norm)
 {
     workspace *k = t->work;
-    size_t ws = k->wide_stride;
     bool energy = kind->energy && (t->watch & DESCENT_OBSERVE_ENERGY);
     normalize(t, norm, k->wide[WIDE_NEXT_X], k->wide[WIDE_NEXT_G]);
     if (energy) kind->energy(t, weights, k->wide[WIDE_NEXT_G], k->energy[1]);
-    for (size_t i = 0; i < t->n; i++) {
-        row *r = t->rows[i];
-        const descent_sequence *q = r->sequence;
-        if (!q->observe || q->ended != DESCENT_OK) continue;
-        const float *x = k->wide[WIDE_X] + i * ws, *next_x = k->wide[WIDE_NEXT_X] + i * ws;
-        const float *next_g = k->wide[WIDE_NEXT_G] + i * ws;
-        tile_report(t, i,
-                    &(step_record){.x = x,
-                                   .g = k->wide[WIDE_G] + i * ws,
-                                   .next_x = next_x,
-                                   .next_g = next_g,
-                                   .before = energy ? k->energy[0][i] : NULL,
-                                   .after = energy ? k->energy[1][i] : NULL});
-        bool last = r->where.step + 1 == sublayer_steps(q->depth, r->where.kind);
-        if (last && (q->observe & DESCENT_OBSERVE_FINAL)) {
-            r->where.step++;
-            tile_report(t, i,
-                        &(step_record){.x = next_x, .g = next_g, .before = energy ? k->energy[1][i] : NULL, .final = true});
-            r->where.step--;
-        }
-        if (last) r->own_after = NAN; /* the next sub-layer has an energy of its own */
-    }
+    tile_report_steps(t, k->wide[WIDE_X], k->wide[WIDE_G], k->wide[WIDE_NEXT_X], k->wide[WIDE_NEXT_G], energy);
 }
 
 static void layered_step(tile *t)

@@ -161,3 +161,25 @@ void tile_report(const tile *t, size_t i, const step_record *record)
     }
     s->observer(s->observer_user, &seen);
 }
+
+void tile_report_steps(const tile *t, const float *x, const float *g, const float *next_x, const float *next_g, bool energy)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        row *r = t->rows[i];
+        const descent_sequence *s = r->sequence;
+        size_t at = i * t->work->wide_stride;
+        if (!s->observe || s->ended != DESCENT_OK) continue;
+        const float *before = energy ? t->work->energy[0][i] : NULL, *after = energy ? t->work->energy[1][i] : NULL;
+        tile_report(
+            t, i,
+            &(step_record){
+                .x = x + at, .g = g + at, .next_x = next_x + at, .next_g = next_g + at, .before = before, .after = after});
+        if (r->where.step + 1 < sublayer_steps(s->depth, r->where.kind)) continue;
+        if (s->observe & DESCENT_OBSERVE_FINAL) {
+            r->where.step++;
+            tile_report(t, i, &(step_record){.x = next_x + at, .g = next_g + at, .before = after, .final = true});
+            r->where.step--;
+        }
+        r->own_after = NAN; /* the next sub-layer has an energy of its own */
+    }
+}

@@ -48,6 +48,32 @@ static descent_code check_spelling(gguf_string spelling, size_t id, descent_stat
     return DESCENT_OK;
 }
 
+/* Keys that change what a text becomes, each read by the kinds named: with any other, what the file asks for would not
+ * happen. */
+typedef struct kind_key {
+    const char *key;
+    const tokenizer_kind *kinds[2];
+} kind_key;
+
+static const kind_key kind_keys[] = {
+    {"tokenizer.descent.separator", {&tokenizer_words}},
+    {"tokenizer.descent.normalizer", {&tokenizer_bpe}},
+    {"tokenizer.descent.ignore_merges", {&tokenizer_bpe}},
+    {"tokenizer.descent.space_prefix", {&tokenizer_merges}},
+    {"tokenizer.descent.token_flags", {&tokenizer_bpe, &tokenizer_merges}},
+};
+
+static descent_code refuse_other_keys(const tokenizer_kind *kind, const gguf_file *file, descent_status *status)
+{
+    for (size_t i = 0; i < sizeof kind_keys / sizeof kind_keys[0]; i++) {
+        const kind_key *k = &kind_keys[i];
+        if (k->kinds[0] == kind || k->kinds[1] == kind || !gguf_has(file, k->key)) continue;
+        return descent_fail(status, DESCENT_UNSUPPORTED, "%s is there, which the \"%s\" tokenizer%s does not have", k->key,
+                            kind->name, kind == &tokenizer_spm ? " without merges" : "");
+    }
+    return DESCENT_OK;
+}
+
 static descent_code load_spellings(descent_tokenizer *t, const gguf_file *file, descent_status *status)
 {
     gguf_array array;
@@ -169,7 +195,8 @@ static descent_code build_pieces(descent_tokenizer *t, descent_status *status)
 
 static descent_code load_all(descent_tokenizer *t, const gguf_file *file, descent_status *status)
 {
-    descent_code code = load_spellings(t, file, status);
+    descent_code code = refuse_other_keys(t->kind, file, status);
+    if (!code) code = load_spellings(t, file, status);
     if (!code) code = load_types(t, file, status);
     if (!code) code = token_index_build(&t->index, t->spellings, t->count, status);
     if (!code) code = load_special(t, file, status);

@@ -492,6 +492,24 @@ static void llama_metadata_beside_merges_is_checked(void **state)
             "tokenizer.descent.space_prefix is \"always\"; this version has: prepend, metaspace, metaspace_first");
 }
 
+/* A key that only another kind reads would be passed over. */
+static void keys_of_other_kinds_are_refused(void **state)
+{
+    (void)state;
+    vocabulary *v = make_vocabulary();
+    gguf_writer *w = write(v);
+    gguf_writer_string(w, "tokenizer.descent.space_prefix", "prepend");
+    refused(w, DESCENT_UNSUPPORTED, "tokenizer.descent.space_prefix is there, which the \"gpt2\" tokenizer does not have");
+    free(v);
+    w = merges_writer(NULL, true, true);
+    gguf_writer_string(w, "tokenizer.descent.normalizer", "nfc");
+    refused(w, DESCENT_UNSUPPORTED, "tokenizer.descent.normalizer is there, which the \"llama\" tokenizer does not have");
+    w = writer_of("llama");
+    gguf_writer_u8s(w, "tokenizer.descent.token_flags", (const uint8_t[]){0}, 1);
+    refused(w, DESCENT_UNSUPPORTED,
+            "tokenizer.descent.token_flags is there, which the \"llama\" tokenizer without merges does not have");
+}
+
 /* ---- Threads ----------------------------------------------------------------------------------------------------- */
 
 static void *encode_often(void *tokenizer)
@@ -548,6 +566,7 @@ int main(void)
         cmocka_unit_test(byte_level_metadata_is_checked),
         cmocka_unit_test(keys_are_needed),
         cmocka_unit_test(llama_metadata_beside_merges_is_checked),
+        cmocka_unit_test(keys_of_other_kinds_are_refused),
         cmocka_unit_test(threads_share_a_tokenizer),
     };
     return cmocka_run_group_tests_name("tokenizer_bpe", tests, NULL, NULL);

@@ -1,9 +1,10 @@
 """CEM with random weights: layers of width C, K heads, MLP width M; Llama's attention and MLP in their place where asked for.
 
 Scales. Scores have deviation SHARPNESS, the preconditioners are near the identity and positive definite, and eta makes a
-step of either descent about STEP of |x(0)|; Llama's sub-layers, which run once, add LLAMA_STEP. The head has logits of deviation one. Tied to the embedding it would repeat its
-input, since a state stays close to its token's row: the final norm's weight is then one with random signs, which turns that
-row away from its own token and leaves every other product as random as it was.
+step of either descent about STEP of |x(0)|; Llama's sub-layers, which run once, add LLAMA_STEP. The head has logits of
+deviation one. Tied to the embedding it would repeat its input, since a state stays close to its token's row: the final
+norm's weight is then one with random signs, which turns that row away from its own token and leaves every other product as
+random as it was.
 """
 
 import math

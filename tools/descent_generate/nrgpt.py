@@ -2,9 +2,10 @@
 
 Scales. x(0) is about one a coordinate and so is g. Attention scores have deviation SHARPNESS whatever the width: H_h is
 SHARPNESS / C, where a freshly initialised official model's 0.02 would give one-hot attention at C = 768. That makes the
-attention's force `force`; s brings the feed-forward's to half of it, so that predictions depend on the context, and R, near a
-multiple of the identity, makes the two together about STEP of |x(0)| in the first step. Every force is bounded, g being on a sphere, so x grows at most linearly with
-t and stays finite at any T; a positive multiple of the identity descends, so that energies fall as a trained model's do.
+attention's force `force`; s brings the feed-forward's to half of it, so that predictions depend on the context, and R, near
+a multiple of the identity, makes the two together about STEP of |x(0)| in the first step. Every force is bounded, g being on
+a sphere, so x grows at most linearly with t and stays finite at any T; a positive multiple of the identity descends, so that
+energies fall as a trained model's do.
 """
 
 import math

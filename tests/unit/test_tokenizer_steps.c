@@ -14,6 +14,9 @@
 
 #include <cmocka.h>
 
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
 /* ---- The counter ------------------------------------------------------------------------------------------------- */
@@ -86,6 +89,36 @@ void *__wrap_realloc(void *memory, size_t bytes)
     return __real_realloc(memory, bytes);
 }
 
+/* The matcher of patterns stops before each item of its pattern and says where it stands: its way there is counted. */
+static int count_way(pcre2_callout_block *block, void *last)
+{
+    PCRE2_SPTR *at = last, now = block->subject + block->current_position;
+    steps += 1 + (*at && now >= *at ? (uint64_t)(now - *at) : *at ? (uint64_t)(*at - now) : 0);
+    *at = now;
+    return 0;
+}
+
+pcre2_code *__real_pcre2_compile_8(PCRE2_SPTR pattern, PCRE2_SIZE length, uint32_t options, int *error, PCRE2_SIZE *offset,
+                                   pcre2_compile_context *context);
+pcre2_code *__wrap_pcre2_compile_8(PCRE2_SPTR pattern, PCRE2_SIZE length, uint32_t options, int *error, PCRE2_SIZE *offset,
+                                   pcre2_compile_context *context);
+pcre2_code *__wrap_pcre2_compile_8(PCRE2_SPTR pattern, PCRE2_SIZE length, uint32_t options, int *error, PCRE2_SIZE *offset,
+                                   pcre2_compile_context *context)
+{
+    return __real_pcre2_compile_8(pattern, length, options | PCRE2_AUTO_CALLOUT, error, offset, context);
+}
+
+pcre2_match_context *__real_pcre2_match_context_create_8(pcre2_general_context *general);
+pcre2_match_context *__wrap_pcre2_match_context_create_8(pcre2_general_context *general);
+pcre2_match_context *__wrap_pcre2_match_context_create_8(pcre2_general_context *general)
+{
+    static PCRE2_SPTR last;
+    pcre2_match_context *context = __real_pcre2_match_context_create_8(general);
+    last = NULL;
+    (void)pcre2_set_callout(context, count_way, (void *)&last);
+    return context;
+}
+
 /* ---- Vocabularies ------------------------------------------------------------------------------------------------ */
 
 #define LONGEST 40 /* letters of the longest token */
@@ -108,8 +141,9 @@ static void add(vocabulary *v, const char *token, int type, float score)
 }
 
 /* What every SentencePiece vocabulary below has: a token of every number of "a" up to LONGEST, so that merges go on and on
- * and many tokens begin at every place; some of them unused; words; special and user-defined tokens that begin alike. */
-static void add_pieces(vocabulary *v)
+ * and many tokens begin at every place; some of them unused where asked for; words; special and user-defined tokens that begin
+ * alike. */
+static void add_pieces(vocabulary *v, bool unused)
 {
     char run[LONGEST + 1] = "";
     add(v, "<unk>", TOKEN_UNKNOWN, 0);
@@ -117,7 +151,7 @@ static void add_pieces(vocabulary *v)
     add(v, "<s><s>", TOKEN_CONTROL, 0);
     for (size_t i = 0; i < LONGEST; i++) {
         run[i] = 'a';
-        add(v, run, i % 7 == 5 ? TOKEN_UNUSED : TOKEN_NORMAL, -(float)(LONGEST - i));
+        add(v, run, unused && i % 7 == 5 ? TOKEN_UNUSED : TOKEN_NORMAL, -(float)(LONGEST - i));
     }
     static const char *const more[] = {
         "b",  "t",   "h",       "e", "th", "the", "\xe2\x96\x81", "\xe2\x96\x81the", "\xe2\x96\x81\xe2\x96\x81",
@@ -169,7 +203,7 @@ static vocabulary *empty(void)
 static descent_tokenizer *sentencepiece(const char *model, bool bytes, bool squeeze)
 {
     vocabulary *v = empty();
-    add_pieces(v);
+    add_pieces(v, squeeze);
     if (bytes) add_bytes(v);
     gguf_writer_bool(v->writer, "tokenizer.ggml.remove_extra_whitespaces", squeeze);
     return loaded(v, model);

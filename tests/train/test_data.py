@@ -149,3 +149,10 @@ def test_a_run_resumed_draws_what_it_would_have_drawn():
     resumed = data.rng_from_state(state)
     assert [data.batch(tokens, resumed, 5, 3)[0].tolist() for _ in range(3)] == expected
     assert data.batch(tokens, data.new_rng(8), 5, 3)[0].tolist() != data.batch(tokens, data.new_rng(7), 5, 3)[0].tolist()
+
+
+def test_windows_begin_at_the_starts_where_there_are_some():
+    tokens, starts = np.arange(100, dtype=np.uint16), np.array([0, 7, 20, 55, 90])
+    x, y = data.batch(tokens, data.new_rng(1), 200, 12, starts)
+    assert set(x[:, 0].tolist()) == {0, 7, 20, 55}  # a window from 90 on would end past the last token
+    assert (y == x + 1).all() and (x[:, 11] == x[:, 0] + 11).all()

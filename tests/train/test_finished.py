@@ -95,3 +95,14 @@ def test_depths_are_read_as_the_program_reads_them(runs):
     for bad in ("0", "1x2x3") if run.layered else ("0", "3x2"):
         with pytest.raises(ValueError, match="no depth of this model"):
             run.depth(bad)
+
+
+def test_the_trainer_logs_what_the_card_will_show(runs, capfd):
+    lines = [json.loads(line) for line in (runs["random"] / "log.jsonl").read_text().splitlines()]
+    (figures,) = [line["figures"] for line in lines if "figures" in line]
+    found = finished.Finished(str(runs["random"]))
+    assert figures == json.loads(json.dumps(found.swept([found.trained])))
+    train.report(figures)
+    said = capfd.readouterr().err
+    assert "attention entropy" in said and f"T = {figures['swept']['rows'][0]['T']}:" in said
+    assert ("5-gram table" in said) == (found.items is None)

@@ -181,3 +181,9 @@ def test_impossible_settings_are_refused():
             listops.Settings(**bad)
     with pytest.raises(DataError, match="101 test items wanted"):
         listops.data(listops.Settings(operations=("max_10",), depth=1, operands=(2, 2)), 1, 101, seed=1)
+
+
+def test_windows_begin_where_lines_do():
+    made, _ = listops.data(listops.Settings(), 500, 10, 4)
+    assert len(made.starts) == 500 and made.starts[0] == 0
+    assert (made.train[made.starts[1:] - 1] == listops.EOS).all() and (made.train == listops.EOS).sum() == 500

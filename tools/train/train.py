@@ -38,6 +38,8 @@ def arguments(argv):
     d.add_argument("--steps", type=int, default=4, help="trained T (for cem of attention and MLP alike)")
     d.add_argument("--random-steps", type=int, nargs=2, metavar=("LOW", "HIGH"),
                    help="draw T for each batch from LOW..HIGH; --steps is then what the model is served at")
+    d.add_argument("--read", default="last", choices=("last", "all"),
+                   help="all: the loss is read at every step up to T, step t weighing t / (1 + ... + T); nrgpt and gpt-rec-parallel")
     d.add_argument("--validate-at", default="", help="T's validated at, e.g. 1,2,4,8 (default: the trained one)")
     t = p.add_argument_group("data")
     t.add_argument("--text", help="a UTF-8 text file; its first 90%% of characters trains, the rest validates")
@@ -62,6 +64,19 @@ def arguments(argv):
     o.add_argument("--validate-windows", type=int, default=64)
     o.add_argument("--checkpoint-minutes", type=float, default=2)
     return p.parse_args(argv)
+
+
+def report(figures):
+    """What the finished model is, in a few lines: card.py writes the whole of it."""
+    for row in figures["swept"]["rows"]:
+        what, value = ("loss", row["loss"]) if "loss" in row else ("exact match", row["exact_match"])
+        print(f"T = {row['T']}: {what} {value:.4f} ({row['low']:.4f} to {row['high']:.4f})", file=sys.stderr)
+    for row in figures.get("ngram", {"rows": []})["rows"]:
+        print(f"{row['order']}-gram table: loss {row['loss']:.4f}", file=sys.stderr)
+    if "context_kl" in figures:
+        print(f"KL where the context is scrambled: {figures['context_kl']['mean']:.4f} nats", file=sys.stderr)
+    print(f"attention entropy {figures['attention_entropy']['median']:.3f} nats of {figures['attention_entropy']['uniform']:.3f}; "
+          f"|x(1) - x(0)| / |x(0)| {figures['relative_update']['median']:.3f}", file=sys.stderr)
 
 
 def main(argv=None):
@@ -94,6 +109,10 @@ def main(argv=None):
               f"products in {str(model.dtype).split('.')[1]} on {device}", file=sys.stderr)
         run.train()
         print(run.export())
+        found = finished.Finished(a.run, device)
+        measured = found.swept([found.depth(str(t)) for t in at])
+        run.log(figures=measured)
+        report(measured)
     except data_module.DataError as error:
         sys.exit(f"train.py: {error}")
 

@@ -25,6 +25,8 @@ def products_type(asked, device):
 
 
 def build_model(a, vocab, device, dtype):
+    if a.read == "all" and a.model not in ("nrgpt", "gpt-rec-parallel"):
+        raise DataError(f"--read all needs states that do not depend on T; those of {a.model} do")
     if a.model in LAYERS:
         if a.width % a.heads or a.width // a.heads % 2:
             raise DataError(f"--width {a.width} is not {a.heads} heads of an even width")

@@ -1,7 +1,7 @@
 """Data: a text, or generated expressions, as two arrays of token ids, and random windows of them.
 
 `Data.train` [n] and `Data.val` [m] are ids of `Data.vocab`; `val_text` is the text `val` encodes, what `descent eval --file`
-takes. `text_data` encodes a text once and keeps the arrays beside the run, mapped from there afterwards; listops.py makes a
+takes; `starts` are the places windows of `train` may begin at, where it has lines. `text_data` encodes a text once and keeps the arrays beside the run, mapped from there afterwards; listops.py makes a
 Data too. `batch` draws from a numpy generator whose state (`rng_state`) goes into the training loop's checkpoints, so that a
 run resumed draws what it would have drawn. Numpy only: the loop makes tensors of what comes out.
 """
@@ -26,6 +26,7 @@ class Data:
     val: np.ndarray
     vocab: Vocab
     val_text: str
+    starts: np.ndarray | None = None  # where windows of `train` may begin; None: anywhere
 
     @property
     def predicted_bytes(self):
@@ -117,11 +118,16 @@ def save_validation(data, path):
         file.write(data.val_text.encode())
 
 
-def batch(tokens, rng, batch_size, length):
-    """(x, y), int64 [batch_size, length]: random windows of `tokens` and the tokens after each of theirs."""
+def batch(tokens, rng, batch_size, length, starts=None):
+    """(x, y), int64 [batch_size, length]: random windows of `tokens` and the tokens after each of theirs; they begin at one
+    of `starts` (rising) where these are given."""
     if len(tokens) <= length:
         raise DataError(f"{len(tokens)} tokens are too few for windows of {length}")
-    starts = rng.integers(0, len(tokens) - length, batch_size)
+    if starts is None:
+        starts = rng.integers(0, len(tokens) - length, batch_size)
+    else:
+        fitting = int(np.searchsorted(starts, len(tokens) - length))
+        starts = starts[rng.integers(0, fitting, batch_size)]
     windows = np.asarray(tokens[starts[:, None] + np.arange(length + 1)], np.int64)
     return windows[:, :-1], windows[:, 1:]
 

@@ -8,7 +8,7 @@ its first innermost operation evaluated, down to one digit, and `<eos>`:
 
 Here an expression is a flat list of token ids, which is also how it is worked out: the first `)` closes the first innermost
 operation. `data` makes the Data (data.py) and the test items that training draws from and is measured on: the training
-lines hold no expression that is a test item, the validation tokens are the worked chains of the test items. Everything
+lines hold no expression that is a test item and windows begin where lines do, as prompts do; the validation tokens are the worked chains of the test items. Everything
 follows from the seed, by Python's own generator, whose random() is the same in every version.
 """
 
@@ -84,7 +84,8 @@ def data(settings, lines, test_items, seed):
     val = [token for worked in held_out.values() for token in worked]
     items = [Item(e + (EQUALS,), worked[-2]) for e, worked in held_out.items()]
     tokens = np.frombuffer(train, np.uint8).astype(np.uint16)
-    return Data(tokens, np.array(val, np.uint16), VOCAB, VOCAB.decode(val)), items
+    starts = np.concatenate(([0], np.flatnonzero(tokens[:-1] == EOS) + 1))
+    return Data(tokens, np.array(val, np.uint16), VOCAB, VOCAB.decode(val), starts), items
 
 
 def expression(draw, settings, depth=None):

@@ -60,7 +60,7 @@ class Progress:
 
 class Run:
     """One training run in `directory`. `options` has: iterations batch block lr muon_lr optimizer decay warmup clip
-    short_windows validate_every validate_at validate_windows checkpoint_minutes seed."""
+    short_windows read validate_every validate_at validate_windows checkpoint_minutes seed."""
 
     def __init__(self, directory, model, data, depths, options):
         self.directory, self.model, self.data, self.depths, self.o = directory, model, data, depths, options
@@ -119,18 +119,28 @@ class Run:
             return max(8, block // 4)
         return max(8, block // 2) if progress < share else block
 
+    def loss(self, x, y, depth, where):
+        if self.o["read"] == "last":
+            return F.cross_entropy(self.model.logits(x, depth, **where).float().flatten(0, 1), y)
+        total = 0.0
+        for t, state in enumerate(self.model.states(x, depth, **where)):
+            if t:
+                total = total + t * F.cross_entropy(self.model.read(state).float().flatten(0, 1), y)
+        return total / (depth * (depth + 1) / 2)
+
     def advance(self):
         """One optimizer step; returns the batch's loss."""
         o, length = self.o, self.window()
         rows = o["batch"] * o["block"] // length
-        x, y = data_module.batch(self.data.train, self.rng, rows, length)
+        x, y = data_module.batch(self.data.train, self.rng, rows, length, self.data.starts)
         depth = self.depths.draw(self.rng)
         # Short windows stand anywhere in the context, so that no position is new to the model when long ones come.
-        where = {"start": int(self.rng.integers(0, o["block"] - length + 1))} if self.model.positions else {}
+        anywhere = self.model.positions and self.data.starts is None
+        where = {"start": int(self.rng.integers(0, o["block"] - length + 1))} if anywhere else {}
         x, y = (torch.from_numpy(a).to(self.model.device) for a in (x, y))
         for p in self.model.parameters.values():
             p.grad = None
-        loss = F.cross_entropy(self.model.logits(x, depth, **where).float().flatten(0, 1), y.flatten())
+        loss = self.loss(x, y.flatten(), depth, where)
         loss.backward()
         for p in self.model.parameters.values():
             if p.grad is None:

@@ -16,7 +16,7 @@ from .errors import ConvertError, show
 MAX_TEMPLATE = 1 << 20
 TEMPLATES = ("plain", "chatml", "llama2", "llama3")
 
-_SECONDS = 20  # for the process as a whole; it stops itself earlier
+_SECONDS = 60  # of the clock; the process stops itself after two of its own
 
 
 # -- The four. A message is (role, content), role one of system, user and assistant. What is returned is a list of (text,

@@ -83,6 +83,7 @@ void spm_vocabulary_free(spm_vocabulary *v)
     spm_normalizer_free(&v->normalizer);
     token_search_free(&v->user_defined);
     free(v->scores);
+    free(v->whole);
 }
 
 /* ---- Pieces ------------------------------------------------------------------------------------------------------ */
@@ -138,6 +139,67 @@ size_t spm_trim_leading(const descent_tokenizer *t, uint32_t id, bool *leading)
     bool trims = space && (n->add_space_prefix || n->remove_extra_whitespaces);
     *leading = trims && n->remove_extra_whitespaces && t->pieces[id].bytes == 1;
     return trims;
+}
+
+/* ---- Words ------------------------------------------------------------------------------------------------------- */
+
+static bool runs_into_word(token_string spelling)
+{
+    bool after_space = true;
+    for (uint32_t at = 0; at < spelling.bytes;) {
+        bool space = begins_with_space((token_string){spelling.text + at, spelling.bytes - at});
+        if (space && !after_space) return true;
+        after_space = space;
+        at += space ? SPM_SPACE_BYTES : 1;
+    }
+    return false;
+}
+
+static bool words_are_apart(const descent_tokenizer *t)
+{
+    /* Were U+2581 no token, its bytes might be merged with others. */
+    uint32_t space = token_index_find(&t->index, SPM_SPACE, SPM_SPACE_BYTES);
+    if (space == TOKENIZER_NONE || !spm_is_text(t, space) || t->types[space] == TOKEN_UNUSED) return false;
+    for (uint32_t id = 0; id < t->count; id++)
+        if (spm_is_text(t, id) && runs_into_word(t->spellings[id])) return false;
+    return true;
+}
+
+descent_code spm_find_words(spm_vocabulary *v, const descent_tokenizer *t, spm_merge_token merge, void *work,
+                            descent_status *status)
+{
+    if (!words_are_apart(t)) return DESCENT_OK;
+    v->whole = calloc(t->count, 1);
+    if (!v->whole) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a vocabulary of %u tokens", t->count);
+    descent_code code = DESCENT_OK;
+    for (uint32_t id = 0; id < t->count && !code; id++) {
+        uint32_t merged = TOKENIZER_NONE;
+        if (spm_is_text(t, id)) code = merge(work, t->spellings[id].text, t->spellings[id].bytes, &merged, status);
+        v->whole[id] = merged == id;
+    }
+    return code;
+}
+
+size_t spm_word_end(const spm_vocabulary *v, const char *text, size_t bytes, size_t from)
+{
+    if (!v->whole) return bytes;
+    size_t at = from;
+    while (bytes - at >= SPM_SPACE_BYTES && memcmp(text + at, SPM_SPACE, SPM_SPACE_BYTES) == 0) at += SPM_SPACE_BYTES;
+    while (bytes - at >= SPM_SPACE_BYTES) {
+        const char *space = memchr(text + at, SPM_SPACE[0], bytes - at - SPM_SPACE_BYTES + 1);
+        if (!space) break;
+        if (memcmp(space, SPM_SPACE, SPM_SPACE_BYTES) == 0) return (size_t)(space - text);
+        at = (size_t)(space - text) + 1;
+    }
+    return bytes;
+}
+
+uint32_t spm_whole_word(const descent_tokenizer *t, const char *word, size_t bytes)
+{
+    const spm_vocabulary *v = t->own;
+    if (!v->whole || bytes > t->longest_spelling) return TOKENIZER_NONE;
+    uint32_t id = token_index_find(&t->index, word, bytes);
+    return id != TOKENIZER_NONE && v->whole[id] ? id : TOKENIZER_NONE;
 }
 
 /* ---- Encoding ---------------------------------------------------------------------------------------------------- */

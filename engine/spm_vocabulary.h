@@ -13,6 +13,7 @@ typedef struct spm_vocabulary {
     float *scores; /* [count], finite */
     bool byte_fallback;
     uint32_t byte_tokens[256]; /* where byte_fallback */
+    uint8_t *whole;            /* [count] see spm_find_words; NULL: texts are not cut into words */
 } spm_vocabulary;
 
 /* Reads the normalizer's keys, scores and byte tokens of a tokenizer whose spellings and types are loaded. What was read
@@ -32,6 +33,21 @@ size_t spm_trim_leading(const descent_tokenizer *t, uint32_t id, bool *leading);
  * pieces of one text. */
 descent_code spm_emit(const descent_tokenizer *t, const char *text, size_t bytes, uint32_t id, bool *after_unknown,
                       token_list *list, descent_status *status);
+
+/* ---- Words ---- Where no token holds U+2581 after another character, as in almost every vocabulary, no merge reaches over
+ * the start of a word, and byte-pair encoding may take one word after the other: the same ids from chains that are short. */
+
+/* Merges the text of a token; returns the id where it becomes one symbol, otherwise TOKENIZER_NONE. */
+typedef descent_code (*spm_merge_token)(void *work, const char *text, size_t bytes, uint32_t *id, descent_status *status);
+
+/* Makes v->whole where words are apart: whether a token's own text merges into it, so that a word spelled so is that token
+ * without a look at its merges. `t` has no token that is taken apart again after merging. */
+descent_code spm_find_words(spm_vocabulary *v, const descent_tokenizer *t, spm_merge_token merge, void *work,
+                            descent_status *status);
+/* Where the word that begins at `from` < bytes ends; `bytes` where texts are not cut into words. */
+size_t spm_word_end(const spm_vocabulary *v, const char *text, size_t bytes, size_t from);
+/* The token that the word is whole, or TOKENIZER_NONE: it has to be merged. */
+uint32_t spm_whole_word(const descent_tokenizer *t, const char *word, size_t bytes);
 
 /* Encodes a text without special tokens; `work` is the caller's. */
 typedef descent_code (*spm_encode_part)(void *work, const char *text, size_t bytes, token_list *list, descent_status *status);

@@ -5,7 +5,7 @@
  * What is left of a text when added tokens are out (added_tokens.h) has its spaces turned into U+2581 and perhaps one put in
  * front: as a normalizer, before the tokens flagged as normalized are looked for, or as a pre-tokenizer, after. It starts
  * as the chain of its characters' tokens, those that are none as their bytes' tokens, and merges apply, best first
- * (bpe.h). Nothing cuts it, so a chain may be as long as the text.
+ * (bpe.h), where words are apart (spm_vocabulary.h) in one word after the other.
  *
  * tokenizer.c drives it; `encoding` below is one call's memory. */
 #include "added_tokens.h"
@@ -84,8 +84,8 @@ static uint32_t find_character(const descent_tokenizer *t, const char *text, siz
     return id != TOKENIZER_NONE && MERGING_TYPES >> t->types[id] & 1 ? id : TOKENIZER_NONE;
 }
 
-/* Makes the chain of a text's characters. */
-static descent_code cut(encoding *e, const char *text, size_t bytes, descent_status *status)
+/* Makes the chain of a text's characters, merged as far as it goes. */
+static descent_code merge(encoding *e, const char *text, size_t bytes, descent_status *status)
 {
     const spm_vocabulary *v = &e->m->vocabulary;
     descent_code code = DESCENT_OK;
@@ -100,6 +100,30 @@ static descent_code cut(encoding *e, const char *text, size_t bytes, descent_sta
         for (size_t i = at; i < at + length && !code; i++)
             code = bpe_chain_add(&e->chain, (uint32_t)i, 1, v->byte_tokens[(unsigned char)text[i]], false, status);
     }
+    return code ? code : bpe_merge(&e->chain, bpe_merges_pair, (void *)&e->m->merges, status);
+}
+
+static descent_code merge_token(void *work, const char *text, size_t bytes, uint32_t *id, descent_status *status)
+{
+    encoding *e = work;
+    descent_code code = merge(e, text, bytes, status);
+    if (!code && e->chain.symbols[0].after == BPE_END) *id = e->chain.symbols[0].id;
+    return code;
+}
+
+static descent_code encode_word(encoding *e, const char *word, size_t bytes, bool *after_unknown, token_list *list,
+                                descent_status *status)
+{
+    uint32_t whole = spm_whole_word(e->t, word, bytes);
+    if (whole != TOKENIZER_NONE) {
+        *after_unknown = false;
+        return token_list_add(list, whole, status);
+    }
+    descent_code code = merge(e, word, bytes, status);
+    for (uint32_t i = 0; i != BPE_END && !code; i = e->chain.symbols[i].after) {
+        const bpe_symbol *s = &e->chain.symbols[i];
+        code = spm_emit(e->t, word + s->start, s->bytes, s->id, after_unknown, list, status);
+    }
     return code;
 }
 
@@ -113,12 +137,10 @@ static descent_code encode_text(void *work, const char *text, size_t bytes, bool
         text = e->text.bytes;
         bytes = e->text.count;
     }
-    if (!code) code = cut(e, text, bytes, status);
-    if (!code) code = bpe_merge(&e->chain, bpe_merges_pair, (void *)&e->m->merges, status);
     bool after_unknown = false;
-    for (uint32_t i = 0; i != BPE_END && !code; i = e->chain.symbols[i].after) {
-        const bpe_symbol *s = &e->chain.symbols[i];
-        code = spm_emit(e->t, text + s->start, s->bytes, s->id, &after_unknown, list, status);
+    for (size_t from = 0, end; from < bytes && !code; from = end) {
+        end = spm_word_end(&e->m->vocabulary, text, bytes, from);
+        code = encode_word(e, text + from, end - from, &after_unknown, list, status);
     }
     return code;
 }
@@ -174,6 +196,7 @@ static descent_code load(descent_tokenizer *t, const gguf_file *file, descent_st
     if (!code) code = load_prefix(m, file, status);
     if (!code) code = bpe_merges_load(&m->merges, t, MERGING_TYPES, file, status);
     encoding e = {.t = t, .m = m};
+    if (!code) code = spm_find_words(&m->vocabulary, t, merge_token, &e, status);
     if (!code) code = added_tokens_load(&m->added, t, file, &steps, &e, status);
     encoding_free(&e);
     /* llama.cpp's default, for files that do not say. */

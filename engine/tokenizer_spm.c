@@ -2,9 +2,9 @@
  *
  * A normalized text (spm_normalizer.h) starts as a chain of symbols, its characters and user-defined tokens. Of all pairs
  * of neighbours that together spell a token, the one with the best score, the leftmost among equals, becomes one symbol,
- * until none is left (bpe.h). Frozen (user-defined) symbols never merge.
- * A symbol that ended as an *unused* token is taken apart again the way it was put together, and counts as no token where
- * it cannot be (so version 0.2.3 of the library; earlier ones gave the unused id). What is no token is left to
+ * until none is left (bpe.h); where words are apart (spm_vocabulary.h) in one word after the other. Frozen (user-defined)
+ * symbols never merge. A symbol that ended as an *unused* token is taken apart again the way it was put together, and counts as
+ * no token where it cannot be (so version 0.2.3 of the library; earlier ones gave the unused id). What is no token is left to
  * spm_vocabulary.h, with all that SentencePiece's algorithms share.
  *
  * tokenizer.c drives it; `encoding` below is one call's memory. */
@@ -54,6 +54,8 @@ static descent_code rank_scores(const descent_tokenizer *t, spm *s, descent_stat
     return DESCENT_OK;
 }
 
+static descent_code find_words(const descent_tokenizer *t, spm *s, descent_status *status);
+
 static descent_code load(descent_tokenizer *t, const gguf_file *file, descent_status *status)
 {
     spm *s = calloc(1, sizeof *s);
@@ -62,6 +64,7 @@ static descent_code load(descent_tokenizer *t, const gguf_file *file, descent_st
     descent_code code = spm_vocabulary_load(&s->vocabulary, t, file, status);
     if (!code) code = rank_scores(t, s, status);
     s->any_unused = memchr(t->types, TOKEN_UNUSED, t->count) != NULL;
+    if (!code && !s->any_unused) code = find_words(t, s, status); /* what an unused token was made of depends on all words */
     /* llama.cpp's default, for files that do not say. */
     if (!code && !gguf_has(file, "tokenizer.ggml.add_bos_token")) t->info.adds_bos = t->info.bos >= 0;
     return code;
@@ -82,7 +85,8 @@ static void unload(descent_tokenizer *t)
 typedef struct encoding {
     const descent_tokenizer *t;
     const spm *s;
-    text_buffer text;    /* normalized */
+    text_buffer normalized;
+    const char *text;    /* that symbols lie in */
     token_matches found; /* user-defined tokens in it */
     bpe_chain chain;
     uint32_t *split; /* [count] of an unused token: bytes of the left symbol it was last seen made of */
@@ -91,7 +95,7 @@ typedef struct encoding {
 
 static void encoding_free(encoding *e)
 {
-    free(e->text.bytes);
+    free(e->normalized.bytes);
     free(e->found.list);
     bpe_chain_free(&e->chain);
     free(e->split);
@@ -109,25 +113,51 @@ static uint32_t find_text_token(const descent_tokenizer *t, const char *text, si
 static uint32_t find_pair(void *work, const bpe_symbol *left, const bpe_symbol *right, uint32_t *merged)
 {
     encoding *e = work;
-    *merged = find_text_token(e->t, e->text.bytes + left->start, (size_t)left->bytes + right->bytes);
+    *merged = find_text_token(e->t, e->text + left->start, (size_t)left->bytes + right->bytes);
     if (*merged == TOKENIZER_NONE) return BPE_NO_RANK;
     if (e->t->types[*merged] == TOKEN_UNUSED) e->split[*merged] = left->bytes;
     return e->s->ranks[*merged];
 }
 
-/* Cuts the normalized text into its characters and user-defined tokens. */
-static descent_code cut(encoding *e, descent_status *status)
+/* Starts on a normalized text. */
+static descent_code start(encoding *e, const char *text, size_t bytes, descent_status *status)
 {
+    e->text = text;
+    return token_search_all(&e->s->vocabulary.user_defined, text, bytes, &e->found, status);
+}
+
+/* Cuts from..end-1 of the text into characters and user-defined tokens, and merges these. */
+static descent_code merge(encoding *e, size_t from, size_t end, descent_status *status)
+{
+    descent_code code = DESCENT_OK;
     bpe_chain_clear(&e->chain);
-    descent_code code = token_search_all(&e->s->vocabulary.user_defined, e->text.bytes, e->text.count, &e->found, status);
-    for (uint32_t at = 0; at < e->text.count && !code;) {
+    for (size_t at = from, length; at < end && !code; at += length) {
         const token_match *match = token_matches_at(&e->found, at);
-        size_t length = match ? match->bytes : 0;
-        if (!match) (void)utf8_scan(e->text.bytes + at, e->text.count - at, &length);
-        uint32_t id = match ? match->id : find_text_token(e->t, e->text.bytes + at, length);
-        code = bpe_chain_add(&e->chain, at, (uint32_t)length, id, match != NULL, status);
-        at += (uint32_t)length;
+        if (match) {
+            length = match->bytes;
+        } else {
+            (void)utf8_scan(e->text + at, end - at, &length);
+        }
+        uint32_t id = match ? match->id : find_text_token(e->t, e->text + at, length);
+        code = bpe_chain_add(&e->chain, (uint32_t)at, (uint32_t)length, id, match != NULL, status);
     }
+    return code ? code : bpe_merge(&e->chain, find_pair, e, status);
+}
+
+static descent_code merge_token(void *work, const char *text, size_t bytes, uint32_t *id, descent_status *status)
+{
+    encoding *e = work;
+    descent_code code = start(e, text, bytes, status);
+    if (!code) code = merge(e, 0, bytes, status);
+    if (!code && e->chain.symbols[0].after == BPE_END) *id = e->chain.symbols[0].id;
+    return code;
+}
+
+static descent_code find_words(const descent_tokenizer *t, spm *s, descent_status *status)
+{
+    encoding e = {.t = t, .s = s};
+    descent_code code = spm_find_words(&s->vocabulary, t, merge_token, &e, status);
+    encoding_free(&e);
     return code;
 }
 
@@ -139,8 +169,8 @@ static descent_code emit_symbol(const encoding *e, const bpe_symbol *s, bool *af
                                 descent_status *status)
 {
     if (s->id == TOKENIZER_NONE || e->t->types[s->id] != TOKEN_UNUSED)
-        return spm_emit(e->t, e->text.bytes + s->start, s->bytes, s->id, after_unknown, list, status);
-    const char *text = e->text.bytes + s->start;
+        return spm_emit(e->t, e->text + s->start, s->bytes, s->id, after_unknown, list, status);
+    const char *text = e->text + s->start;
     size_t depth = 0;
     descent_code code = DESCENT_OK;
     e->stack[depth++] = s->bytes;
@@ -160,16 +190,31 @@ static descent_code emit_symbol(const encoding *e, const bpe_symbol *s, bool *af
     return code;
 }
 
+static descent_code encode_word(encoding *e, size_t from, size_t end, bool *after_unknown, token_list *list,
+                                descent_status *status)
+{
+    uint32_t whole = spm_whole_word(e->t, e->text + from, end - from);
+    if (whole != TOKENIZER_NONE) {
+        *after_unknown = false;
+        return token_list_add(list, whole, status);
+    }
+    descent_code code = merge(e, from, end, status);
+    for (uint32_t i = 0; i != BPE_END && !code; i = e->chain.symbols[i].after)
+        code = emit_symbol(e, &e->chain.symbols[i], after_unknown, list, status);
+    return code;
+}
+
 /* One text without special tokens. */
 static descent_code encode_part(void *work, const char *text, size_t bytes, token_list *list, descent_status *status)
 {
     encoding *e = work;
-    descent_code code = spm_normalize(&e->s->vocabulary.normalizer, text, bytes, &e->text, status);
-    if (!code) code = cut(e, status);
-    if (!code) code = bpe_merge(&e->chain, find_pair, e, status);
+    descent_code code = spm_normalize(&e->s->vocabulary.normalizer, text, bytes, &e->normalized, status);
+    if (!code) code = start(e, e->normalized.bytes, e->normalized.count, status);
     bool after_unknown = false;
-    for (size_t i = 0; i < e->chain.count && !code; i++)
-        if (e->chain.symbols[i].bytes > 0) code = emit_symbol(e, &e->chain.symbols[i], &after_unknown, list, status);
+    for (size_t from = 0, end; from < e->normalized.count && !code; from = end) {
+        end = spm_word_end(&e->s->vocabulary, e->text, e->normalized.count, from);
+        code = encode_word(e, from, end, &after_unknown, list, status);
+    }
     return code;
 }
 

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#define ALL_FLAGS (ADDED_LSTRIP | ADDED_RSTRIP | ADDED_SINGLE_WORD | ADDED_NORMALIZED)
+#define ALL_FLAGS (ADDED_LSTRIP | ADDED_RSTRIP | ADDED_SINGLE_WORD | ADDED_NORMALIZED | ADDED_OUTSIDE)
 #define ADDED_TYPES (1u << TOKEN_UNKNOWN | 1u << TOKEN_CONTROL | 1u << TOKEN_USER_DEFINED)
 
 /* ---- Loading ----------------------------------------------------------------------------------------------------- */
@@ -29,7 +29,7 @@ static descent_code load_flags(added_tokens *a, const descent_tokenizer *t, cons
     memcpy(a->flags, array.data, t->count);
     for (uint32_t id = 0; id < t->count; id++) {
         if (a->flags[id] & ~ALL_FLAGS)
-            return descent_fail(status, DESCENT_BAD_FILE, "%s: token %u has flags %u, expected a sum of 1, 2, 4 and 8",
+            return descent_fail(status, DESCENT_BAD_FILE, "%s: token %u has flags %u, expected a sum of 1, 2, 4, 8 and 16",
                                 ADDED_FLAGS_KEY, id, a->flags[id]);
         if (a->flags[id] && !(ADDED_TYPES >> t->types[id] & 1))
             return descent_fail(status, DESCENT_BAD_FILE, "%s: token %u has flags, but its type %u is none that is added",
@@ -182,7 +182,8 @@ static bool allowed(const encoding *e, const char *text, size_t bytes, token_mat
 }
 
 /* Appends the tokens that `search` finds and gives what is between to `take`. White space that rstrip took may hold a
- * match, which then counts as well; `spaces_end` keeps such a run from being read again for each. */
+ * match, which then counts as well, unless lstrip leaves nothing of it; `spaces_end` keeps such a run from being read again
+ * for each. */
 static descent_code cut(encoding *e, const token_search *search, token_matches *matches, const char *text, size_t bytes,
                         bool first, take_text take, descent_status *status)
 {
@@ -193,12 +194,13 @@ static descent_code cut(encoding *e, const token_search *search, token_matches *
         token_match m = *found;
         size_t start = m.start, end = at = start + m.bytes;
         if (!allowed(e, text, bytes, m)) continue;
-        if (e->added->flags[m.id] & ADDED_LSTRIP && start > taken) start = spaces_before(text, taken, start);
+        if (e->added->flags[m.id] & ADDED_LSTRIP) start = start > taken ? spaces_before(text, taken, start) : taken;
         if (e->added->flags[m.id] & ADDED_RSTRIP) {
             if (end < spaces_start || end > spaces_end) spaces_end = spaces_after(text, bytes, end);
             spaces_start = end;
             end = spaces_end;
         }
+        if (end <= start) continue;
         if (start > taken) code = take(e, text + taken, start - taken, first && taken == 0, status);
         if (!code) code = token_list_add(e->list, m.id, status);
         taken = end;

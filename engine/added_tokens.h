@@ -14,7 +14,8 @@ enum {
     ADDED_LSTRIP = 1,      /* takes the white space before it with it */
     ADDED_RSTRIP = 2,      /* and after it */
     ADDED_SINGLE_WORD = 4, /* not beside a letter, mark, digit or underscore */
-    ADDED_NORMALIZED = 8   /* looked for in normalized text, normalized itself */
+    ADDED_NORMALIZED = 8,  /* looked for in normalized text, normalized itself */
+    ADDED_OUTSIDE = 16     /* no token of the vocabulary that merges are of: never found but as an added one */
 };
 
 /* Tokens of types unknown, control and user defined. Immutable once loaded. */

@@ -93,6 +93,28 @@ static descent_code append(text_buffer *out, const char *text, size_t bytes, des
     return DESCENT_OK;
 }
 
+/* Hangul's trailing consonants begin after this one, which belongs to no syllable. Version 2.8 of the library and those before
+ * take it into the one before it, so that it would be lost. */
+#define BEFORE_TRAILING_CONSONANTS 0x11A7
+
+/* Composes the points, each stretch up to the next of those that compose with nothing by itself. */
+static descent_code compose(nfc_work *w, text_buffer *out, descent_status *status)
+{
+    descent_code code = DESCENT_OK;
+    for (size_t start = 0, end; start < w->count && !code; start = end) {
+        end = start + 1;
+        while (end < w->count && w->points[end] != BEFORE_TRAILING_CONSONANTS) end++;
+        int32_t *points = w->points + start;
+        utf8proc_ssize_t count =
+            utf8proc_normalize_utf32(points, (utf8proc_ssize_t)(end - start), UTF8PROC_COMPOSE | UTF8PROC_STABLE);
+        if (count < 0) return descent_fail(status, DESCENT_UNSUPPORTED, "the utf8proc library does not compose a text");
+        code = text_buffer_reserve(out, 4 * (size_t)count, status);
+        for (utf8proc_ssize_t i = 0; i < count && !code; i++)
+            out->count += (size_t)utf8proc_encode_char(points[i], (utf8proc_uint8_t *)out->bytes + out->count);
+    }
+    return code;
+}
+
 /* A stretch of valid UTF-8. */
 static descent_code normalize_valid(nfc_work *w, const char *text, size_t bytes, text_buffer *out, descent_status *status)
 {
@@ -102,13 +124,7 @@ static descent_code normalize_valid(nfc_work *w, const char *text, size_t bytes,
     descent_code code = decompose(w, text, bytes, status);
     if (code) return code;
     order(w);
-    utf8proc_ssize_t count =
-        utf8proc_normalize_utf32(w->points, (utf8proc_ssize_t)w->count, UTF8PROC_COMPOSE | UTF8PROC_STABLE);
-    if (count < 0) return descent_fail(status, DESCENT_UNSUPPORTED, "the utf8proc library does not compose a text");
-    code = text_buffer_reserve(out, 4 * (size_t)count, status);
-    for (utf8proc_ssize_t i = 0; i < count && !code; i++)
-        out->count += (size_t)utf8proc_encode_char(w->points[i], (utf8proc_uint8_t *)out->bytes + out->count);
-    return code;
+    return compose(w, out, status);
 }
 
 descent_code nfc_normalize(nfc_work *work, const char *text, size_t bytes, text_buffer *out, descent_status *status)

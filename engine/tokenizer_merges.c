@@ -78,10 +78,11 @@ static bool wants_prefix(const merge_bpe *m, const char *text, size_t bytes, boo
     return !space;
 }
 
-static uint32_t find_character(const descent_tokenizer *t, const char *text, size_t bytes)
+static uint32_t find_character(const encoding *e, const char *text, size_t bytes)
 {
-    uint32_t id = token_index_find(&t->index, text, bytes);
-    return id != TOKENIZER_NONE && MERGING_TYPES >> t->types[id] & 1 ? id : TOKENIZER_NONE;
+    uint32_t id = token_index_find(&e->t->index, text, bytes);
+    if (id == TOKENIZER_NONE || e->m->added.flags[id] & ADDED_OUTSIDE) return TOKENIZER_NONE;
+    return MERGING_TYPES >> e->t->types[id] & 1 ? id : TOKENIZER_NONE;
 }
 
 /* Makes the chain of a text's characters, merged as far as it goes. */
@@ -92,7 +93,7 @@ static descent_code merge(encoding *e, const char *text, size_t bytes, descent_s
     bpe_chain_clear(&e->chain);
     for (size_t at = 0, length; at < bytes && !code; at += length) {
         bool whole = utf8_scan(text + at, bytes - at, &length) == UTF8_CHARACTER;
-        uint32_t id = whole ? find_character(e->t, text + at, length) : TOKENIZER_NONE;
+        uint32_t id = whole ? find_character(e, text + at, length) : TOKENIZER_NONE;
         if (id != TOKENIZER_NONE || !v->byte_fallback) {
             code = bpe_chain_add(&e->chain, (uint32_t)at, (uint32_t)length, id, false, status);
             continue;
@@ -196,8 +197,8 @@ static descent_code load(descent_tokenizer *t, const gguf_file *file, descent_st
     if (!code) code = load_prefix(m, file, status);
     if (!code) code = bpe_merges_load(&m->merges, t, MERGING_TYPES, file, status);
     encoding e = {.t = t, .m = m};
-    if (!code) code = spm_find_words(&m->vocabulary, t, merge_token, &e, status);
     if (!code) code = added_tokens_load(&m->added, t, file, &steps, &e, status);
+    if (!code) code = spm_find_words(&m->vocabulary, t, merge_token, &e, status);
     encoding_free(&e);
     /* llama.cpp's default, for files that do not say. */
     if (!code && !gguf_has(file, "tokenizer.ggml.add_bos_token")) t->info.adds_bos = t->info.bos >= 0;

@@ -222,6 +222,9 @@ static void normalizes_to_form_c(void **state)
             0, 0xFF, ACUTE, 0xFF);
     ENCODES(t, "<e\xcc\x81>", 0, NORMAL_FORM);
     ENCODES(t, "<\xc3\xa9>", 0, NORMAL_FORM); /* found as it is normalized */
+    /* U+11A7 is one before the first Hangul vowel's final consonant and belongs to no syllable. */
+    ENCODES(t, "\xea\xb0\x80\xe1\x86\xa7\xea\xb0\x80\xe1\x86\xa8", 0, 0xEA, 0xB0, 0x80, 0xE1, 0x86, 0xA7, 0xEA, 0xB0, 0x81);
+    ENCODES(t, "\xe1\x86\xa7\xe1\x86\xa7\x65\xcc\x81", 0, 0xE1, 0x86, 0xA7, 0xE1, 0x86, 0xA7, ACUTE);
     tokenizer_free(t);
     t = loaded_from(make_vocabulary());
     ENCODES(t, "<\xc3\xa9>", 0, '<', ACUTE, '>');
@@ -266,6 +269,21 @@ static void added_tokens_that_are_words_stand_alone(void **state)
     tokenizer_free(t);
 }
 
+/* A token of white space that one before it took with its own is none of its own, as for Hugging Face's tokenizers. */
+static void white_space_taken_once(void **state)
+{
+    (void)state;
+    vocabulary *v = make_vocabulary();
+    uint32_t both = add(v, "  ", TOKEN_USER_DEFINED, 1 | 2), left = add(v, "\t", TOKEN_USER_DEFINED, 1);
+    descent_tokenizer *t = loaded_from(v);
+    ENCODES(t, "x       ", 0, 'x', both);
+    ENCODES(t, "      x    ", 0, both, 'x', both);
+    ENCODES(t, "   \tx", 0, both, 'x');
+    ENCODES(t, " \tx", 0, left, 'x');
+    ENCODES(t, "x\t\tx", 0, 'x', left, left, 'x');
+    tokenizer_free(t);
+}
+
 /* Of those that begin at one place the longest, and after it the next that does not overlap. */
 static void the_leftmost_and_of_those_the_longest(void **state)
 {
@@ -283,7 +301,7 @@ static void the_leftmost_and_of_those_the_longest(void **state)
 /* ---- llama with merges ------------------------------------------------------------------------------------------- */
 
 /* Ids: 0 unknown, 1 BOS, 2 EOS, 3..258 bytes, then these. */
-enum { BYTE = 3, L_SP = 259, L_A, L_B, L_AB, L_BA, L_SP_A, L_USER, L_NORMAL };
+enum { BYTE = 3, L_SP = 259, L_A, L_B, L_AB, L_BA, L_SP_A, L_USER, L_NORMAL, L_WORD, L_OUTSIDE };
 
 static gguf_writer *merges_writer(const char *prefix, bool add_space, bool bytes)
 {
@@ -297,12 +315,14 @@ static gguf_writer *merges_writer(const char *prefix, bool add_space, bool bytes
         tokens[BYTE + b] = names[b];
         types[BYTE + b] = bytes ? TOKEN_BYTE : TOKEN_NORMAL;
     }
-    static const char *const more[] = {"\xe2\x96\x81", "a", "b", "ab", "ba", "\xe2\x96\x81\x61", "[u]", "=n="};
+    static const char *const more[] = {"\xe2\x96\x81", "a", "b", "ab", "ba", "\xe2\x96\x81\x61", "[u]", "=n=", "w", "o"};
     for (size_t i = 0; i < COUNT(more); i++) {
         tokens[L_SP + i] = more[i];
         types[L_SP + i] = L_SP + i < L_USER ? TOKEN_NORMAL : TOKEN_USER_DEFINED;
     }
     flags[L_NORMAL] = 8;
+    flags[L_WORD] = 4;
+    flags[L_OUTSIDE] = 4 | 16;
     /* By the scores "ba" would come first. */
     scores[L_BA] = 5;
     static const char *const merges[] = {"a b", "b a", "\xe2\x96\x81 a"};
@@ -330,6 +350,9 @@ static void llama_merges_by_its_table(void **state)
     ENCODES(t, "a", DESCENT_ADD_SPECIAL, 1, L_A);
     ENCODES(t, "a</s>b", SPECIAL, L_A, 2, L_B);
     ENCODES(t, "[u]a", 0, L_USER, L_A);
+    /* Where it may not stand as an added token, a character is what the model's own vocabulary makes of it. */
+    ENCODES(t, "w o", 0, L_WORD, L_SP, L_OUTSIDE);
+    ENCODES(t, "aw ao", 0, L_A, L_WORD, L_SP_A, BYTE + 'o');
     tokenizer_free(t);
     t = loaded(merges_writer(NULL, false, false));
     ENCODES(t, "acda\xff", 0, L_A, 0, L_A, 0); /* one unknown for a run */
@@ -437,8 +460,8 @@ static void byte_level_metadata_is_checked(void **state)
     v->normalizer = "nfkc";
     refused_as(v, DESCENT_UNSUPPORTED, "tokenizer.descent.normalizer is \"nfkc\"; this version has: none, nfc");
     v = make_vocabulary();
-    v->flags[END] = 16;
-    refused_as(v, DESCENT_BAD_FILE, "token_flags: token 264 has flags 16, expected a sum of 1, 2, 4 and 8");
+    v->flags[END] = 32;
+    refused_as(v, DESCENT_BAD_FILE, "token_flags: token 264 has flags 32, expected a sum of 1, 2, 4, 8 and 16");
     v = make_vocabulary();
     v->flags['q'] = 1;
     refused_as(v, DESCENT_BAD_FILE, "token_flags: token 113 has flags, but its type 1 is none that is added");
@@ -559,6 +582,7 @@ int main(void)
         cmocka_unit_test(added_tokens_are_found_first),
         cmocka_unit_test(added_tokens_take_white_space),
         cmocka_unit_test(added_tokens_that_are_words_stand_alone),
+        cmocka_unit_test(white_space_taken_once),
         cmocka_unit_test(the_leftmost_and_of_those_the_longest),
         cmocka_unit_test(llama_merges_by_its_table),
         cmocka_unit_test(llama_puts_spaces_in_front),

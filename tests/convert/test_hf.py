@@ -82,6 +82,10 @@ def split(regex, **options):
         {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}]}
 
 
+def with_added(values, *tokens):
+    return changed(values, ["added_tokens"], lambda old: [*old, *tokens])
+
+
 @pytest.fixture
 def pt(tmp_path):
     def write(V=300, **files):
@@ -124,6 +128,13 @@ def test_flags_of_added_tokens(good, pt):
     fields = fields_of(good(pt(tokenizer=values)))
     assert fields["tokenizer.descent.token_flags"] == [0] * 261 + [1, 2, 0, 12]
     assert fields["tokens"][261:] == ["<l>", "<r>", "[PAD263]", "<w>"] and fields["token_type"][259:] == [3, 4, 3, 4, 5, 3]
+
+
+def test_added_tokens_outside_the_vocabulary(good, pt):
+    """Merging must not find them; that of bytes cannot, whose characters all have tokens."""
+    values = with_added(fallback(), added(261, "b", special=False, single_word=True), added(264, "o", special=False, single_word=True),
+                        added(265, "<|end|>"))
+    assert fields_of(good(pt(tokenizer=values)))["tokenizer.descent.token_flags"] == [0] * 261 + [4, 0, 0, 4 | 16, 0]
 
 
 @pytest.mark.parametrize("path, value, expected", [
@@ -240,6 +251,21 @@ def test_bytes_without_a_token():
     assert tokenizer.unknown == 259 and tokenizer.types[:5] == [1, 1, 1, 5, 1]
     assert "unk_token is '<b>'" in refusal(values, {"tokenizer_config.json": {"unk_token": "<b>"}})
     assert "byte 0x24" in refusal(changed(values, ["model", "fuse_unk"], True))
+
+
+@pytest.mark.parametrize("text, options", [("q", {}), ("\u00e9", {"special": False})])
+def test_bytes_whose_token_is_an_added_one(text, options):
+    """As an added token it is found as text, e with acute or any q: the byte would have none."""
+    values = with_added(byte_level(), added(ALPHABET.index(text), text, **options))
+    assert f"the token of byte 0x{ord(text):02X}, '{text}', is an added one" in refusal(values)
+    assert read(with_added(byte_level(), added(ALPHABET.index("q"), "q", special=False))).types[ALPHABET.index("q")] == 4
+
+
+def test_whole_words_beside_ignored_merges():
+    """Where it may not stand as an added token, the library still takes a pre-token for it."""
+    values = changed(byte_level(), ["model", "ignore_merges"], True)
+    assert "added token 'the'" in refusal(with_added(values, added(257, "the", special=False, single_word=True)))
+    assert read(with_added(values, added(257, "the", special=False))).ignore_merges
 
 
 # -- What is refused, by name

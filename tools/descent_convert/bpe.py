@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from .errors import ConvertError, show
 from .spm import BYTE, CONTROL, NORMAL, UNUSED, USER_DEFINED
 
-LSTRIP, RSTRIP, SINGLE_WORD, NORMALIZED = 1, 2, 4, 8  # flags of an added token
+LSTRIP, RSTRIP, SINGLE_WORD, NORMALIZED, OUTSIDE = 1, 2, 4, 8, 16  # flags of an added token
 MAX_TOKENS = 1 << 22
 MAX_TOKEN_BYTES = 65535
 MAX_MERGES = 1 << 23
@@ -149,11 +149,13 @@ def assemble(vocab, added, normal_type, where):
     return tokens, types, flags
 
 
-def check_bytes(vocab, added, unknown, where):
+def check_bytes(vocab, added, unknown, types, where):
     """Every byte has a token of its own or is `unknown`, and every token that is not an added one is spelled in the alphabet."""
     for byte, character in enumerate(BYTE_ALPHABET):
         if character not in vocab and unknown is None:
             raise ConvertError(f"{where}: no token for byte 0x{byte:02X} ({show(character)}); texts with it could not be encoded")
+        if character in vocab and not _merges(character, types[vocab[character]]):
+            raise ConvertError(f"{where}: the token of byte 0x{byte:02X}, {show(character)}, is an added one, found as text")
     plain = {a.text for a in added}
     for text in vocab:
         if text not in plain and not _ALPHABET.issuperset(text):
@@ -174,6 +176,11 @@ def fallback_type(text):
 _BYTE_TOKENS = frozenset(BYTE_TOKENS)
 
 
+def _merges(text, kind):
+    """Whether a token takes part in merges; an added one, found as text, only where that is what its bytes spell too."""
+    return kind == NORMAL or kind == USER_DEFINED and all(" " < c <= "~" for c in text)
+
+
 def check_merges(merges, vocab, types, where):
     """Every merge makes a token of two tokens, none of them special or a byte's, and no pair is there twice."""
     seen = set()
@@ -186,7 +193,7 @@ def check_merges(merges, vocab, types, where):
             i = vocab.get(text)
             if i is None:
                 raise ConvertError(f"{where}: merge {rank}, {show(' '.join(pair))}: {show(text)} is no token")
-            if types[i] != NORMAL and not (types[i] == USER_DEFINED and all(" " < c <= "~" for c in text)):
+            if not _merges(text, types[i]):
                 raise ConvertError(f"{where}: merge {rank}, {show(' '.join(pair))}: {show(text)} is no token of the text, but an "
                                    "added or a byte's one")
 

@@ -120,11 +120,16 @@ def _byte_level(model, vocab, merges, added, normalizer, pre, decoder, what):
     if [step.kind for step in decoder] != ["ByteLevel"]:
         raise ConvertError(f"{what}: decoder is {_named(decoder)}; supported: ByteLevel after a pre_tokenizer ByteLevel")
     unknown = None if model.flag("fuse_unk", False) else vocab.get(model.text("unk_token"))
-    bpe.check_bytes(vocab, added, unknown, f"{what}: model")
     tokens, types, flags = bpe.assemble(vocab, added, lambda text: NORMAL, what)
+    bpe.check_bytes(vocab, added, unknown, types, f"{what}: model")
     bpe.check_merges(merges, vocab, types, f"{what}: model")
+    ignore_merges = model.flag("ignore_merges", False)
+    for token in added if ignore_merges else ():
+        if token.text in vocab and not token.special and token.flags & bpe.SINGLE_WORD:
+            raise ConvertError(f"{what}: added token {show(token.text)} with single_word, which ignore_merges finds in other words too, is "
+                               "not supported by this engine's tokenizer; supported: single_word = false")
     return BytePairs("gpt2", tokens, types, merges, flags, pre=name, normalizer="nfc" if normalizers else "none",
-                     ignore_merges=model.flag("ignore_merges", False), add_space_prefix=prefix,
+                     ignore_merges=ignore_merges, add_space_prefix=prefix,
                      unknown=None if all(c in vocab for c in bpe.BYTE_ALPHABET) else unknown)
 
 
@@ -143,6 +148,9 @@ def _byte_fallback(model, vocab, merges, added, normalizer, pre, decoder, what):
     _fallback_decoder(decoder, prefix, what)
     tokens, types, flags = bpe.assemble(vocab, added, bpe.fallback_type, what)
     bpe.check_merges(merges, vocab, types, f"{what}: model")
+    for token in added:
+        if not token.special and token.text not in vocab:
+            flags[token.id] |= bpe.OUTSIDE
     unknown = vocab.get(model.text("unk_token"))
     if unknown is not None and any(a.id == unknown and a.special for a in added):
         types[unknown] = UNKNOWN

@@ -156,3 +156,11 @@ def test_windows_begin_at_the_starts_where_there_are_some():
     x, y = data.batch(tokens, data.new_rng(1), 200, 12, starts)
     assert set(x[:, 0].tolist()) == {0, 7, 20, 55}  # a window from 90 on would end past the last token
     assert (y == x + 1).all() and (x[:, 11] == x[:, 0] + 11).all()
+
+
+def test_given_tokens_are_no_targets():
+    tokens, given = np.arange(50, dtype=np.uint16), np.zeros(50, bool)
+    given[10:20] = True
+    x, y = data.batch(tokens, data.new_rng(1), 100, 12, None, given)
+    targets = x + 1
+    assert (y == np.where((targets >= 10) & (targets < 20), data.UNPREDICTED, targets)).all() and (y == data.UNPREDICTED).any()

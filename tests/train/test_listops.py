@@ -1,6 +1,7 @@
 """Every generated line is checked by a reader and calculator of its own, that knows the grammar and nothing of the module."""
 import pathlib
 
+import numpy as np
 import pytest
 
 from descent_train import listops
@@ -187,3 +188,12 @@ def test_windows_begin_where_lines_do():
     made, _ = listops.data(listops.Settings(), 500, 10, 4)
     assert len(made.starts) == 500 and made.starts[0] == 0
     assert (made.train[made.starts[1:] - 1] == listops.EOS).all() and (made.train == listops.EOS).sum() == 500
+
+
+def test_what_a_line_asks_is_given():
+    made, _ = listops.data(listops.Settings(), 200, 10, 4)
+    ends = np.append(made.starts[1:], len(made.train))
+    for begin, end in zip(made.starts, ends):
+        line, given = made.train[begin:end].tolist(), made.given[begin:end].tolist()
+        first = line.index(listops.EQUALS)
+        assert given == [i <= first for i in range(len(line))]

@@ -18,6 +18,7 @@ from . import vocab as vocabularies
 from .vocab import Chars, Pieces, Vocab, DataError
 
 SPLIT = 0.9
+UNPREDICTED = -100  # in the place of a target: what PyTorch's cross-entropy passes over
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Data:
     vocab: Vocab
     val_text: str
     starts: np.ndarray | None = None  # where windows of `train` may begin; None: anywhere
+    given: np.ndarray | None = None  # [n] bool: tokens of `train` nobody could predict, a question say; None: none
 
     @property
     def predicted_bytes(self):
@@ -118,9 +120,9 @@ def save_validation(data, path):
         file.write(data.val_text.encode())
 
 
-def batch(tokens, rng, batch_size, length, starts=None):
-    """(x, y), int64 [batch_size, length]: random windows of `tokens` and the tokens after each of theirs; they begin at one
-    of `starts` (rising) where these are given."""
+def batch(tokens, rng, batch_size, length, starts=None, given=None):
+    """(x, y), int64 [batch_size, length]: random windows of `tokens` and the tokens after each of theirs, UNPREDICTED where
+    `given` says so; they begin at one of `starts` (rising) where these are given."""
     if len(tokens) <= length:
         raise DataError(f"{len(tokens)} tokens are too few for windows of {length}")
     if starts is None:
@@ -128,8 +130,10 @@ def batch(tokens, rng, batch_size, length, starts=None):
     else:
         fitting = int(np.searchsorted(starts, len(tokens) - length))
         starts = starts[rng.integers(0, fitting, batch_size)]
-    windows = np.asarray(tokens[starts[:, None] + np.arange(length + 1)], np.int64)
-    return windows[:, :-1], windows[:, 1:]
+    at = starts[:, None] + np.arange(length + 1)
+    windows = np.asarray(tokens[at], np.int64)
+    x, y = windows[:, :-1], windows[:, 1:]
+    return x, y if given is None else np.where(given[at[:, 1:]], UNPREDICTED, y)
 
 
 def new_rng(seed):

@@ -8,7 +8,8 @@ its first innermost operation evaluated, down to one digit, and `<eos>`:
 
 Here an expression is a flat list of token ids, which is also how it is worked out: the first `)` closes the first innermost
 operation. `data` makes the Data (data.py) and the test items that training draws from and is measured on: the training
-lines hold no expression that is a test item and windows begin where lines do, as prompts do; the validation tokens are the worked chains of the test items. Everything
+lines hold no expression that is a test item and windows begin where lines do, as prompts do. What a line
+asks is not trained on: its digits are random, and would be most of the loss. The validation tokens are the worked chains of the test items. Everything
 follows from the seed, by Python's own generator, whose random() is the same in every version.
 """
 
@@ -85,7 +86,15 @@ def data(settings, lines, test_items, seed):
     items = [Item(e + (EQUALS,), worked[-2]) for e, worked in held_out.items()]
     tokens = np.frombuffer(train, np.uint8).astype(np.uint16)
     starts = np.concatenate(([0], np.flatnonzero(tokens[:-1] == EOS) + 1))
-    return Data(tokens, np.array(val, np.uint16), VOCAB, VOCAB.decode(val), starts), items
+    return Data(tokens, np.array(val, np.uint16), VOCAB, VOCAB.decode(val), starts, _questions(tokens, starts)), items
+
+
+def _questions(tokens, starts):
+    """[n] bool: the expression a line begins with, its first `=` included."""
+    equals = np.flatnonzero(tokens == EQUALS)
+    first = equals[np.searchsorted(equals, starts)]
+    lengths = np.diff(np.append(starts, len(tokens)))
+    return np.arange(len(tokens)) <= np.repeat(first, lengths)
 
 
 def expression(draw, settings, depth=None):

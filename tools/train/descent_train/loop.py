@@ -132,7 +132,7 @@ class Run:
         """One optimizer step; returns the batch's loss."""
         o, length = self.o, self.window()
         rows = o["batch"] * o["block"] // length
-        x, y = data_module.batch(self.data.train, self.rng, rows, length, self.data.starts)
+        x, y = data_module.batch(self.data.train, self.rng, rows, length, self.data.starts, self.data.given)
         depth = self.depths.draw(self.rng)
         # Short windows stand anywhere in the context, so that no position is new to the model when long ones come.
         anywhere = self.model.positions and self.data.starts is None

@@ -276,7 +276,7 @@ def test_no_half_written_file(convert, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
         result = convert(source, out)
-        assert result.status == 1 and "No space left on device" in result.err
+        assert result.status == 1 and result.err == f"convert.py: {out}: No space left on device\n"
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
         assert convert(source, out).status == 130

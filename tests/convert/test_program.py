@@ -166,8 +166,9 @@ def test_optimizer_is_not_read(good, tmp_path):
     good(checkpoints.write_pt(tmp_path / "ckpt.pt", complete, pickle=writer.pickle(value)))
 
 
-def test_stopped_while_writing(tmp_path):
-    """SIGTERM leaves no file behind. The program is held where its file is complete and has yet to get its name."""
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_stopped_while_writing(stop, tmp_path):
+    """No file is left behind. The program is held where its file is complete and has yet to get its name."""
     checkpoints.write_pt(tmp_path / "ckpt.pt", training(nrgpt_state()))
     held = ("import os, signal, sys; sys.path.insert(0, sys.argv[1]); from descent_convert import cli\n"
             "os.fsync = lambda _: (print('here', flush=True), signal.pause())\n"
@@ -177,8 +178,8 @@ def test_stopped_while_writing(tmp_path):
     with process.stdout:
         assert process.stdout.readline() == b"here\n"
         assert len(list(tmp_path.iterdir())) == 2
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 128 + signal.SIGTERM
+        process.send_signal(stop)
+        assert process.wait(60) == 128 + stop
     assert [p.name for p in tmp_path.iterdir()] == ["ckpt.pt"]
 
 

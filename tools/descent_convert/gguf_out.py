@@ -88,8 +88,10 @@ def write(model, tokenizer, out, kind, name, path, progress):
         os.umask(mask)
         os.chmod(part, 0o666 & ~mask)
         os.replace(part, out)
-    except BaseException:
+    except BaseException as e:
         os.unlink(part)
+        if isinstance(e, OSError) and e.filename is None:  # of a write: the disk is full, say
+            raise ConvertError(f"{out}: {e.strerror or e}") from None
         raise
     return size
 

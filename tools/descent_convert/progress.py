@@ -46,7 +46,9 @@ def run(program, work):
     """Prints the line work() returns, or what was wrong; returns the exit status."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")
-    signal.signal(signal.SIGTERM, _stop)  # so that the unfinished file is removed
+    for stopped in (signal.SIGTERM, signal.SIGHUP):  # so that the unfinished file is removed
+        if signal.getsignal(stopped) is not signal.SIG_IGN:  # as nohup leaves it
+            signal.signal(stopped, _stop)
     try:
         print(work())
     except ConvertError as e:

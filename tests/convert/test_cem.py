@@ -50,6 +50,11 @@ def test_settings(key, value, refused, directory):
     refused(directory(cem_state(CONFIG), {**CONFIG, key: value}))
 
 
+def test_a_rank_above_the_width_which_the_engine_refuses(refused, directory):
+    config = {**CONFIG, "precond_rank": CONFIG["n_embd"] + 1}
+    refused(directory(cem_state(config), config), "precond_rank", f"from -1 to {CONFIG['n_embd']}")
+
+
 def test_head_width_must_be_even(refused, directory):
     config = cem_config(C=9, K=3)
     refused(directory(cem_state(config), config), "even")

@@ -153,7 +153,8 @@ def test_flags_change_the_shape(made):
     (("cem", "--attention", "llama", "--diagonal", "none"), ("--diagonal",)),
     (("cem", "--attention", "llama", "--mlp", "swiglu", "--rank", 2), ("--rank",)),
     (("cem", "--heads", 3), ("--heads 3", "--width 64")), (("cem", "--heads", 64), ("--heads 64",)),
-    (("cem", "--rank", -2), ("--rank -2", "-1")), (("nrgpt", "--width", 0), ("--width 0",)),
+    (("cem", "--rank", -2), ("--rank -2", "-1")), (("cem", "--rank", 65), ("--rank 65", "--width 64")),
+    (("cem", "--context", 1 << 24, "--heads", 8), ("--context 16777216", "67108864")), (("nrgpt", "--width", 0), ("--width 0",)),
     (("nrgpt", "--width", 1 << 21), ("--width 2097152", "1048576")), (("nrgpt", "--vocab", 0), ("--vocab 0",)),
     (("gpt", "--heads", 65), ("--heads 65", "--width 64")), (("cem", "--eta-entries", 0), ("--eta-entries 0",)),
     (("cem", "--layers", 40000), ("--layers 40000",)), (("nrgpt", "--vocab", 200), ("--vocab 200", "258", "--tokenizer none"))])

@@ -31,7 +31,7 @@ def from_directory(values, state, options, path):
     model.put("u32", vocab_size=V, context_length=context, embedding_length=C, block_count=layers, attention__head_count=K,
               feed_forward_length=M)
     model.put("f32", norm_epsilon=epsilon, rope__freq_base=theta)
-    words, diagonal, rank, entries = _settings(model, config, options, cem, path)
+    words, diagonal, rank, entries = _settings(model, config, options, cem, C, path)
     model.variant = f"{words}, {'tied' if tied else 'own'} head"
     config.finish()
     if C % K or C // K % 2:
@@ -63,7 +63,7 @@ def from_directory(values, state, options, path):
     return model
 
 
-def _settings(model, config, options, cem, path):
+def _settings(model, config, options, cem, C, path):
     """What the sub-layers in `cem` have; settings of the others may be there and mean nothing. Returns words that say it, the
     diagonal, the preconditioner's rank and the number of rates."""
     words, diagonal, rank, entries = [], "none", None, None
@@ -71,7 +71,7 @@ def _settings(model, config, options, cem, path):
         if part not in cem:
             config.ignore(*_SETTINGS[part])
     if cem:
-        rank = config.integer("precond_rank", -1, MAX_COUNT, REQUIRED)
+        rank = config.integer("precond_rank", -1, C, REQUIRED)
         entries = config.integer("eta_entries", 1, MAX_COUNT)
         model.put("i32", preconditioner__rank=rank)
     else:

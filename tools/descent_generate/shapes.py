@@ -12,6 +12,7 @@ from descent_convert.model import MAX_STEPS
 # What the engine reads.
 _LIMITS = {"width": (2, 1 << 20), "heads": (1, 1 << 16), "hidden": (1, 1 << 24), "vocab": (1, 1 << 24), "context": (1, 1 << 24),
            "layers": (1, 1 << 15), "etas": (1, MAX_STEPS), "rank": (-1, 1 << 20)}
+_MOST_ROTATIONS = 1 << 26  # context times head width
 
 
 @dataclass(frozen=True)
@@ -126,5 +127,10 @@ def _check(shape):
             raise ConvertError(f"{flag(field)} {value}: a number from {least} to {most} expected")
     if shape.family == "cem" and (shape.width % shape.heads or shape.width // shape.heads % 2):
         raise ConvertError(f"--heads {shape.heads}: --width {shape.width} is not that many times an even number")
+    if shape.rank is not None and shape.rank > shape.width:
+        raise ConvertError(f"--rank {shape.rank}: more than --width {shape.width}")
+    if shape.family == "cem" and shape.context * (shape.width // shape.heads) > _MOST_ROTATIONS:
+        raise ConvertError(f"--context {shape.context}: times the head width {shape.width // shape.heads} more than "
+                           f"{_MOST_ROTATIONS} rotations")
     if shape.family.startswith("gpt") and shape.heads > shape.width:
         raise ConvertError(f"--heads {shape.heads}: more than --width {shape.width}")

@@ -110,3 +110,45 @@ def test_a_window_longer_than_a_row_on_the_stack_is_no_kernel_s_work(monkeypatch
     monkeypatch.setattr(fused, "_call", lambda *a: called.append(a))
     fused.Attend.apply(q, q, q, 1.0, False)
     assert not called
+
+
+@pytest.fixture
+def compiler(tmp_path, monkeypatch):
+    """The directory compiled kernels go to."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(fused, "FLAGS", ["-O0", "-shared", "-fPIC"])  # quickly
+    return tmp_path / "cache" / "descent"
+
+
+def test_kernels_are_compiled_once_by_a_compiler_with_options(compiler, monkeypatch):
+    monkeypatch.setenv("CC", "cc -DSOMETHING=1")
+    assert fused._compile().gate_forward_f32 and len(list(compiler.iterdir())) == 1
+    monkeypatch.setattr(fused, "_build", None)  # not called again
+    assert fused._compile().gate_forward_f32
+
+
+@pytest.mark.parametrize("cc", ["no-such-compiler", "false", "cc '"])
+def test_without_a_compiler_it_is_said_and_nothing_is_left(compiler, monkeypatch, capsys, cc):
+    monkeypatch.setenv("CC", cc)
+    assert fused._compile() is None and not list(compiler.iterdir())
+    assert "no compiled kernels, PyTorch's operations instead" in capsys.readouterr().err
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(compiler, capsys):
+    compiler.parent.write_text("a file where the directory would be")
+    assert fused._compile().gate_forward_f32 and capsys.readouterr().err == ""
+
+
+def test_a_cache_that_cannot_be_loaded_from_is_done_without(compiler):
+    assert fused._compile()
+    (kept,) = compiler.iterdir()
+    kept.unlink()  # loaded already: the name must be another file's
+    kept.write_bytes(b"no library")
+    assert fused._compile().gate_forward_f32
+
+
+def test_a_kernel_takes_no_tensor_with_gaps():
+    z = random(torch.float32, 6, 4)
+    assert fused.available()
+    with pytest.raises(ValueError, match="not contiguous"):
+        fused.Gate.apply(z.t(), z.t(), False)

@@ -9,7 +9,9 @@ import hashlib
 import math
 import os
 import platform
+import shlex
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -22,35 +24,71 @@ MAX_LENGTH = 8192
 
 
 def _compile():
-    """The compiled kernels, built on first use into the user's cache directory; None where that is not possible."""
+    """The compiled kernels, built on first use into the user's cache directory, or where that cannot be written into one of
+    this process; None, said once, where no compiler makes them."""
     if os.environ.get("DESCENT_TRAIN_FUSED") == "0":
         return None
+    cc = os.environ.get("CC") or "cc"
+    library = _cache() / f"train-fused-{_digest(cc)}.so"
+    try:
+        if not library.exists():
+            library.parent.mkdir(parents=True, exist_ok=True)
+            _build(cc, library)
+        return ctypes.CDLL(str(library))
+    except OSError:
+        pass  # a cache that cannot be written, or not loaded from
+    except _NotBuilt as error:
+        return _without(error)
+    with tempfile.TemporaryDirectory(prefix="descent-") as directory:
+        try:
+            _build(cc, Path(directory) / "fused.so")
+            return ctypes.CDLL(str(Path(directory) / "fused.so"))  # stays mapped when its name is gone
+        except (OSError, _NotBuilt) as error:
+            return _without(error)
+
+
+class _NotBuilt(Exception):
+    """The compiler made nothing; the message says why."""
+
+
+def _without(error):
+    print(f"train: no compiled kernels, PyTorch's operations instead, which are slower: {error}", file=sys.stderr)
+
+
+def _cache():
+    given = Path(os.environ.get("XDG_CACHE_HOME", ""))  # relative ones are ignored, as XDG asks
+    return (given if given.is_absolute() else Path(os.path.expanduser("~")) / ".cache") / "descent"
+
+
+def _digest(cc):
+    """Another source, compiler or processor is another library."""
     text = b"".join((HERE / name).read_bytes() for name in ("fused.c", "fused.inc.h"))
     try:
         cpu = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
         cpu = "".join(line for line in cpu.splitlines() if line.startswith(("flags", "model name")))
     except OSError:
         cpu = platform.processor()
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "descent"
-    cc = os.environ.get("CC", "cc")
-    digest = hashlib.sha256(text + repr((FLAGS, cc, cpu)).encode()).hexdigest()[:16]
-    library = cache / f"train-fused-{digest}.so"
-    if not library.exists():
-        try:
-            cache.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=cache, suffix=".so", delete=False) as made:
-                made.close()
-                for flags in (FLAGS, [f for f in FLAGS if not f.startswith("-m")]):
-                    if subprocess.run([cc, *flags, str(HERE / "fused.c"), "-o", made.name, "-lm"],
-                                      capture_output=True).returncode == 0:
-                        os.replace(made.name, library)
-                        break
-                else:
-                    os.unlink(made.name)
-                    return None
-        except OSError:
-            return None
-    return ctypes.CDLL(str(library))
+    return hashlib.sha256(text + repr((FLAGS, cc, cpu)).encode()).hexdigest()[:16]
+
+
+def _build(cc, library):
+    """fused.c compiled to `library`, which appears whole: two runs may begin at once."""
+    handle, made = tempfile.mkstemp(dir=library.parent, suffix=".so")
+    os.close(handle)
+    try:
+        for flags in (FLAGS, [f for f in FLAGS if not f.startswith("-m")]):
+            try:
+                done = subprocess.run([*shlex.split(cc), *flags, str(HERE / "fused.c"), "-o", made, "-lm"],
+                                      capture_output=True, text=True, errors="replace")
+            except (OSError, ValueError) as error:
+                raise _NotBuilt(f"CC is {cc!r}: {error}") from None
+            if done.returncode == 0:
+                os.replace(made, library)
+                return
+        raise _NotBuilt(f"{cc}: " + (done.stderr.strip() or f"status {done.returncode}").splitlines()[0])
+    finally:
+        if os.path.exists(made):
+            os.unlink(made)
 
 
 _library = None
@@ -66,6 +104,9 @@ def available():
 
 
 def _call(name, dtype, *arguments):
+    for tensor in arguments:
+        if isinstance(tensor, torch.Tensor) and not tensor.is_contiguous():
+            raise ValueError(f"{name}: a tensor of shape {tuple(tensor.shape)} is not contiguous")
     function = getattr(_library, f"{name}_{'f32' if dtype == torch.float32 else 'bf16'}")
     function.restype = None
     function(*[ctypes.c_void_p(a.data_ptr()) if isinstance(a, torch.Tensor) else ctypes.c_void_p(None) if a is None

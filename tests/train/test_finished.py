@@ -2,12 +2,13 @@
 import json
 import pathlib
 import shlex
+import shutil
 
 import pytest
 
 import card as card_program
 import train
-from descent_train import finished
+from descent_train import finished, loop
 from descent_train.data import DataError
 
 TEXT = pathlib.Path(__file__).resolve().parents[2] / "models" / "data" / "nrgpt-shakespeare.val.txt"
@@ -74,7 +75,13 @@ def test_only_runs_alike_but_for_a_fixed_depth_are_compared(runs):
     opened = {name: finished.Finished(str(path)) for name, path in runs.items()}
     with pytest.raises(ValueError, match="not trained at T"):
         finished.fixed({opened["random"].trained: opened["random"]})
-    opened["2"].options.width = 24
+    opened["2"].options.read = "all"
+    with pytest.raises(ValueError, match="not trained at T"):
+        finished.fixed({opened[n].trained: opened[n] for n in ("1", "2")})
+    opened["2"].options.read, opened["2"].options.rate = "last", "diag"
+    with pytest.raises(ValueError, match="differ in more than T: rate"):
+        finished.fixed({opened[n].trained: opened[n] for n in ("1", "2")})
+    opened["2"].options.rate, opened["2"].options.width = opened["1"].options.rate, 24
     with pytest.raises(ValueError, match="differ in more than T: width"):
         finished.fixed({opened[n].trained: opened[n] for n in ("1", "2")})
 
@@ -88,13 +95,33 @@ def test_a_run_that_is_not_finished_has_no_card(runs, tmp_path):
         finished.Finished(str(tmp_path))
 
 
-def test_depths_are_read_as_the_program_reads_them(runs):
-    run = finished.Finished(str(runs["1"]))
-    good = {"3": (3, 3), "3x2": (3, 2)} if run.layered else {"3": 3}
-    assert {text: run.depth(text) for text in good} == good
-    for bad in ("0", "1x2x3") if run.layered else ("0", "3x2"):
-        with pytest.raises(ValueError, match="no depth of this model"):
-            run.depth(bad)
+def test_a_run_begun_before_an_option_was_there_is_opened_and_taken_up(runs, tmp_path):
+    shutil.copytree(runs["1"], tmp_path / "run")
+    settings = json.loads((tmp_path / "run" / "settings.json").read_text())
+    assert settings.pop("read") == "last"
+    (tmp_path / "run" / "settings.json").write_text(json.dumps(settings))
+    opened = finished.Finished(str(tmp_path / "run"))
+    assert opened.options.read == "last"
+    loop.Run(str(tmp_path / "run"), opened.model, opened.data, None, vars(opened.options)).open({**settings, "read": "last"})
+
+
+@pytest.mark.parametrize("model, fact, T", [
+    ("gpt --layers 2", "`gpt`, a baseline of NRGPT's paper: 2 blocks", None),
+    ("gpt-rec-parallel --steps 2", "`gpt-rec-parallel`, a baseline of NRGPT's paper: one block for every step", "1,3"),
+    ("llama --layers 1", "`cem`: llama attention, swiglu MLP", None),
+    ("cem-swiglu --layers 1 --steps 2", "`cem`: cem attention, swiglu MLP", "1,3"),
+])
+def test_baselines_and_hybrids_get_cards_too(tmp_path, capsys, model, fact, T):
+    (tmp_path / "my verse.txt").write_text(TEXT.read_text()[:20000])
+    train.main([str(tmp_path / "run"), "--text", str(tmp_path / "my verse.txt"), "--model", *model.split(), *SMALL])
+    assert ("T = " in capsys.readouterr().err) == (T is not None)
+    card_program.main([str(tmp_path / "run"), *CARD, *(["--at", T] if T else []), "--to", str(tmp_path)])
+    text = (tmp_path / "tiny.md").read_text()
+    assert f"| family, variant | {fact}" in text and "--text 'my verse.txt'" in text and "FF2W" not in text
+    assert ("| depth | no T |" in text) == ("--steps 1" not in text) == (T is None)
+    assert (tmp_path / "tiny-swept.svg").exists() == (T is not None)
+    rows = json.loads((tmp_path / "data" / "tiny.figures.json").read_text())["swept"]["rows"]
+    assert [row["T"] for row in rows] == (T or "none").split(",")
 
 
 def test_the_trainer_logs_what_the_card_will_show(runs, capfd):

@@ -159,14 +159,36 @@ def test_every_model_learns(tmp_path, text, model):
 
 
 @pytest.mark.parametrize("options, complaint", [
-    ([], "one of --text FILE and --listops OPS"),
-    (["--text", "verse.txt", "--listops", "max_10"], "one of --text FILE and --listops OPS"),
-    (["--text", "verse.txt", "--hidden", "33"], "--hidden 33 is no multiple of --width 16"),
-    (["--text", "verse.txt", "--model", "cem", "--heads", "3"], "--width 16 is not 3 heads of an even width"),
-    (["--text", "verse.txt", "--rate", "fast"], "--rate is 'fast'"),
+    (["--text", "absent.txt"], "No such file or directory: 'absent.txt'"),
+    (["--text", "empty.txt"], "empty.txt: 0 characters split at 0.9 leave fewer than two on a side"),
     (["--text", "verse.txt", "--block", "60000"], "too few for windows of 60000"),
+    (["--text", "verse.txt", "--vocab", "bpe:2000000000"], "no SentencePiece bpe model of 2000000000 pieces"),
+    (["--listops", "max_11"], "'max_11' is no operation of ListOps; expected some of min_10"),
+    (["--text", "verse.txt", "--device", "gadget"], "--device gadget: "),
 ])
 def test_what_cannot_be_trained_is_said(tmp_path, text, options, complaint):
-    options = [str(text) if o == "verse.txt" else o for o in options]
+    (tmp_path / "empty.txt").write_bytes(b"")
+    options = [str(tmp_path / o) if o in ("verse.txt", "empty.txt") else o for o in options]
     with pytest.raises(SystemExit, match=complaint):
-        train.main([str(tmp_path / "run"), *SMALL, "--short-windows", "0", *options])
+        train.main([str(tmp_path / "run"), *SMALL, *options])
+
+
+def test_what_is_in_the_way_is_said(tmp_path, text):
+    (tmp_path / "run").write_text("a file")
+    with pytest.raises(SystemExit, match="train.py: .*File exists: '.*run'"):
+        train.main([str(tmp_path / "run"), *SMALL, "--text", str(text)])
+
+
+def test_a_validation_text_shorter_than_a_window_is_measured_all_the_same(tmp_path, text):
+    text.write_text("abcdefghij" * 30)  # 30 characters of it validate, windows have 32
+    train.main([str(tmp_path / "run"), "--text", str(text), *SMALL, "--iterations", "2"])
+    assert "figures" in log(tmp_path / "run")[-1]
+
+
+def test_one_batch_without_a_loss_does_not_hide_those_after_it(tmp_path, text, monkeypatch):
+    run = begin(tmp_path / "run", text)
+    losses = iter([math.nan] + [2.0] * 11)
+    monkeypatch.setattr(run, "advance", lambda: (setattr(run, "step", run.step + 1), (next(losses), math.inf))[1])
+    run.train()
+    reported = [line for line in log(tmp_path / "run") if "loss" in line]
+    assert [line["loss"] for line in reported] == [2.0] * 3 and [line["norm"] for line in reported] == [None] * 3

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from descent_train import intervals, listops, measure
+from descent_train import depth, intervals, listops, measure
 
 V = 5
 GENERATOR = torch.Generator().manual_seed(1)
@@ -51,7 +51,7 @@ def test_losses_by_window_of_given_numbers_are_cut_the_same_way():
 
 
 def test_depths_are_written_as_the_engine_writes_them():
-    assert [measure.label(T) for T in (4, (2, 1), [3, 3])] == ["4", "2x1", "3x3"]
+    assert [depth.label(T) for T in (4, (2, 1), [3, 3], None)] == ["4", "2x1", "3x3", "none"]
 
 
 def test_wilsons_interval():

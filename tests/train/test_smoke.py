@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import train
-from descent_train import finished, measure
+from descent_train import depth, finished
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TEXT = ROOT / "models" / "data" / "nrgpt-shakespeare.val.txt"
@@ -48,11 +48,11 @@ def test_the_engine_measures_the_trainer_s_loss(tmp_path, model):
     run(PYTHON, ROOT / "tools" / "convert.py", tmp_path / "run" / "model", tmp_path / "model.gguf")
     steps = [] if depths == "none" else ["--steps", depths]
     out = json.loads(run(BINARY, "eval", tmp_path / "model.gguf", "--file", tmp_path / "val.txt", *steps, "--json"))
-    asked = [trained.trained] if depths == "none" else [trained.depth(d) for d in depths.split(",")]
+    asked = depth.several(depths, trained.options)
     assert len(out["results"]) == len(asked)
     with torch.no_grad():
-        for depth, found in trained.losses(asked).items():
-            engine = out["results"][asked.index(depth)]
+        for T, found in trained.losses(asked).items():
+            engine = out["results"][asked.index(T)]
             assert engine["predictions"] == int(found.predictions.sum())
-            assert abs(engine["loss"] - found.mean) < 1e-3, (measure.label(depth), engine["loss"], found.mean)
+            assert abs(engine["loss"] - found.mean) < 1e-3, (depth.label(T), engine["loss"], found.mean)
     assert min(r["loss"] for r in out["results"]) < 2.9 or "vocab" in model  # it did learn something

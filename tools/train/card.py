@@ -10,16 +10,15 @@ what each figure is.
 import argparse
 import math
 import os
+import shlex
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import train  # noqa: E402 (the options of a run)
-
 try:
     import torch
 except ImportError:
     sys.exit("card.py: PyTorch is missing; Debian's python3-torch is enough, or pip install torch")
-from descent_train import card, data as data_module, figures, finished, listops, measure  # noqa: E402
+from descent_train import build, card, data as data_module, depth, figures, finished, listops, options  # noqa: E402
 
 _HIDDEN = ("text", "validate_every", "validate_at", "validate_windows")  # told otherwise, or without effect on the model
 
@@ -31,7 +30,8 @@ def arguments(argv):
     p.add_argument("--summary", required=True, help="the card's first paragraph")
     p.add_argument("--trained-on", required=True, help="what text, which part of it")
     p.add_argument("--licence", required=True, help="of the text")
-    p.add_argument("--at", required=True, help="every T to read the model at: 1,2,4 or for layers 1x1,2x2,2x1")
+    p.add_argument("--at", default="", metavar="T[,T...]",
+                   help="every T to read the model at: 1,2,4, or for cem 1,2,2x1 (the trained one if not given)")
     p.add_argument("--fixed", nargs="*", default=[], metavar="RUN", help="runs like it, trained at one T each")
     p.add_argument("--to", default=".", help="directory to write to; the validation text goes into data/ there")
     p.add_argument("--device", default="cpu")
@@ -42,14 +42,18 @@ def arguments(argv):
 def facts(run, a):
     """The table at the top of the card, from the run's own settings."""
     c, o = run.model.config, run.options
-    if run.layered:
+    if c["model_type"] == "cem":
         kind = f"`cem`: {c['attn']} attention, {c['mlp']} MLP"
         shape = f"{c['n_layer']} layers, width {c['n_embd']}, {c['n_head']} heads, MLP {c['n_ff']}, context {c['block_size']}"
         if "cem" in (c["attn"], c["mlp"]):
             kind += f", diagonal {c['attn_diag']}, preconditioner of rank {c['precond_rank']}, {c['mlp_act']}"
-    else:
+    elif c["model_type"] == "nrgpt":
         mask = "strict" if c.get("tril_plus_one") else "causal"
-        kind = f"`{c['model_type']}`: {o.feed_forward.upper()}, {mask} mask, {o.norm}, rate {o.rate}"
+        kind = f"`nrgpt`: {o.feed_forward.upper()}, {mask} mask, {o.norm}, rate {o.rate}"
+        shape = f"width {c['n_embed']}, {c['n_head']} heads, context {c['block_size']}"
+    else:
+        blocks = "one block for every step" if run.model.recursive else f"{c['n_layer']} blocks"
+        kind = f"`{c['model_type']}`, a baseline of NRGPT's paper: {blocks}"
         shape = f"width {c['n_embed']}, {c['n_head']} heads, context {c['block_size']}"
     count = run.model.count() + sum(tensor.numel() for tensor in run.model.frozen().values())  # as the engine counts them
     vocab = {"chars": "the {} characters of its text", "words": "{} words, joined by commas",
@@ -57,30 +61,29 @@ def facts(run, a):
     drawn = "; each training batch drew T from {} to {}".format(*o.random_steps) if o.random_steps else ""
     return {"family, variant": kind, "size": f"{count:,} parameters, {4 * count / 1e6:.1f} MB in F32: {shape}",
             "vocabulary": vocab, "trained on": a.trained_on, "licence of the text": a.licence,
-            "depth": f"trained T {measure.label(run.trained)}{drawn}"}
+            "depth": "no T" if run.trained is None else f"trained T {depth.label(run.trained)}{drawn}"}
 
 
 def command(run, name):
     """The command that made a run: its options where they are not the defaults."""
-    defaults = vars(train.arguments(["run"]))
-    words = ["python3 tools/train/train.py", f"runs/{name}"]
+    defaults = options.defaults()
+    words = ["python3", "tools/train/train.py", f"runs/{name}"]
     if run.options.text:
-        words.append("--text " + os.path.basename(run.options.text))
+        words += ["--text", os.path.basename(run.options.text)]
     for key, value in vars(run.options).items():
         if key in defaults and value != defaults[key] and key not in _HIDDEN:
-            shown = " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-            words.append(f"--{key.replace('_', '-')} {shown}")
-    return " ".join(words)
+            words += ["--" + key.replace("_", "-"), *map(str, value if isinstance(value, (list, tuple)) else [value])]
+    return shlex.join(words)
 
 
 def measured(a, run):
     """The figures of the run."""
-    depths = [run.depth(text) for text in a.at.split(",")]
+    depths = depth.several(a.at, run.options)
     made = {"name": a.name, "summary": a.summary, "facts": facts(run, a), **run.swept(depths)}
     others = [finished.Finished(path, a.device) for path in a.fixed]
     if others:
         made["fixed"] = finished.fixed({other.trained: other for other in others})
-    steps = ",".join(map(measure.label, depths))
+    steps = [] if run.trained is None else ["--steps", ",".join(map(depth.label, depths))]
     if run.items is None:
         data, option = f"models/data/{a.name}.val.txt", "--file"
         made["measured_on"] = (f"Measured on `{data}`, the rest of the text: {len(run.data.val) - 1:,} predictions in "
@@ -90,8 +93,8 @@ def measured(a, run):
         made["measured_on"] = (f"Measured on `{data}`: {len(run.items):,} different expressions, none of them among the "
                                "training lines. A greedy continuation of at most 60 tokens is right when the token before its `<eos>` "
                                "is the value.")
-    made["commands"] = {"measure": f"descent eval models/{a.name}.gguf {option} {data} --steps {steps}",
-                        "train": [command(run, a.name)] + [command(other, f"{a.name}-{measure.label(other.trained)}")
+    made["commands"] = {"measure": shlex.join(["descent", "eval", f"models/{a.name}.gguf", option, data, *steps]),
+                        "train": [command(run, a.name)] + [command(other, f"{a.name}-{depth.label(other.trained)}")
                                                            for other in others]}
     return made
 
@@ -106,9 +109,10 @@ def write_data(a, run):
 
 def main(argv=None):
     a = arguments(argv)
-    if a.threads:
+    if a.threads > 0:
         torch.set_num_threads(a.threads)
     try:
+        a.device = build.find_device(a.device)
         run = finished.Finished(a.run, a.device)
         made = measured(a, run)
         write_data(a, run)

@@ -1,4 +1,4 @@
-"""From train.py's options to a model."""
+"""From train.py's options (options.py) to a device, a type of products and a model."""
 import torch
 
 from .cem import CEM
@@ -6,47 +6,56 @@ from .data import DataError
 from .gpt import GPT
 from .nrgpt import NRGPT
 
-LAYERS = {"cem": ("cem", "cem"), "llama": ("llama", "swiglu"), "cem-swiglu": ("cem", "swiglu"), "llama-cem": ("llama", "cem")}
-BASELINES = {"gpt": "gpt", "gpt-rec-parallel": "gpt-rec-parallel"}
+LAYERS = {"cem": ("cem", "cem"), "llama": ("llama", "swiglu"), "cem-swiglu": ("cem", "swiglu"),
+          "llama-cem": ("llama", "cem")}
+BASELINES = ("gpt", "gpt-rec-parallel")
+CPU = "/proc/cpuinfo"
 
 
 def products_type(asked, device):
     """float32 or bfloat16; auto takes bfloat16 where the processor multiplies it."""
     if asked != "auto":
         return {"float32": torch.float32, "bfloat16": torch.bfloat16}[asked]
-    if device != "cpu":
-        return torch.bfloat16
-    try:
-        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
-            has = any(name in file.read() for name in ("avx512_bf16", "amx_bf16"))
-    except OSError:
-        has = False
+    if device == "cpu":
+        try:
+            with open(CPU, encoding="ascii", errors="replace") as file:
+                features = file.read().split()
+        except OSError:
+            features = []
+        has = any(name in features for name in ("avx512_bf16", "amx_bf16", "bf16"))  # the last is ARM's
+    else:
+        has = torch.cuda.is_bf16_supported()
     return torch.bfloat16 if has else torch.float32
 
 
+def find_device(asked):
+    """The device's name; auto is a GPU where PyTorch sees one."""
+    if asked == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=asked)
+    except (RuntimeError, AssertionError) as error:  # PyTorch built without CUDA asserts
+        first = str(error).partition("\n")[0]
+        raise DataError(f"--device {asked}: {first}") from None
+    return asked
+
+
 def build_model(a, vocab, device, dtype):
-    if a.read == "all" and a.model not in ("nrgpt", "gpt-rec-parallel"):
-        raise DataError(f"--read all needs states that do not depend on T; those of {a.model} do")
+    """The model that options (options.py has checked them) ask for, of `vocab` tokens."""
+    hidden = a.hidden or 4 * a.width
     if a.model in LAYERS:
-        if a.width % a.heads or a.width // a.heads % 2:
-            raise DataError(f"--width {a.width} is not {a.heads} heads of an even width")
         attn, mlp = LAYERS[a.model]
-        return CEM({"vocab_size": vocab, "n_embd": a.width, "n_layer": a.layers, "n_head": a.heads, "n_ff": a.hidden or 4 * a.width,
+        return CEM({"vocab_size": vocab, "n_embd": a.width, "n_layer": a.layers, "n_head": a.heads, "n_ff": hidden,
                     "block_size": a.block, "steps_attn": a.steps, "steps_mlp": a.steps, "attn": attn, "mlp": mlp,
                     "attn_diag": a.diagonal, "precond_rank": a.rank, "mlp_act": a.activation}, device, dtype, a.seed)
-    factor, rest = divmod(a.hidden or 4 * a.width, a.width)
-    if rest:
-        raise DataError(f"--hidden {a.hidden} is no multiple of --width {a.width}")
-    common = {"vocab_size": vocab, "n_embed": a.width, "n_head": a.heads, "ff_hid_factor": factor, "block_size": a.block}
+    common = {"vocab_size": vocab, "n_embed": a.width, "n_head": a.heads, "ff_hid_factor": hidden // a.width,
+              "block_size": a.block}
     if a.model in BASELINES:
-        recursive = a.model == "gpt-rec-parallel"
-        return GPT({**common, "model_type": BASELINES[a.model], "n_layer": a.steps if recursive else a.layers}, device, dtype, a.seed)
+        blocks = a.steps if a.model == "gpt-rec-parallel" else a.layers
+        return GPT({**common, "model_type": a.model, "n_layer": blocks}, device, dtype, a.seed)
     rate = a.rate if a.rate in ("matrix", "diag") else "scalar"
-    config = {**common, "n_layer": a.steps, "feed_forward": a.feed_forward, "tril_plus_one": a.mask == "strict", "norm": a.norm,
-              "rate": rate}
+    config = {**common, "n_layer": a.steps, "feed_forward": a.feed_forward, "tril_plus_one": a.mask == "strict",
+              "norm": a.norm, "rate": rate}
     if rate == "scalar":
-        try:
-            config["rate_value"] = float(a.rate)
-        except ValueError:
-            raise DataError(f"--rate is {a.rate!r}; expected matrix, diag or a number") from None
+        config["rate_value"] = float(a.rate)
     return NRGPT(config, device, dtype, a.seed)

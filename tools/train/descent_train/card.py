@@ -24,11 +24,13 @@ def card(figures):
     out = [f"# {figures['name']}", "", figures["summary"], "", "| | |", "|---|---|"]
     out += [f"| {what} | {text} |" for what, text in figures["facts"].items()]
     out += ["", figures["measured_on"] + " Intervals are 95%: " + _interval_kind(figures) + "."]
-    for which, (title, question) in _SECTIONS.items():
+    for which in _SECTIONS:
         if which in figures:
+            title, question = _section(figures, which)
             out += ["", f"## {title}", "", question, "", *_table(figures[which]["rows"])]
             out += _compared(figures[which]["compared"])
-            out += ["", f"![{title}]({_drawing(figures, which)})"]
+            if _is_drawn(figures, which):
+                out += ["", f"![{title}]({_drawing(figures, which)})"]
     out += _beside_ngrams(figures) + _use(figures)
     out += ["", "## Again", "", "Measured by", "", _code(figures["commands"]["measure"]), "", "and trained by", ""]
     out += [_code(command) for command in figures["commands"]["train"]]
@@ -38,11 +40,21 @@ def card(figures):
 def write(figures, directory):
     """Writes NAME.md and the drawings its sections show; returns their paths."""
     texts = {figures["name"] + ".md": card(figures)}
-    texts.update({_drawing(figures, which): figure.svg(figures, which) for which in _SECTIONS if which in figures})
+    texts.update({_drawing(figures, which): figure.svg(figures, which) for which in _SECTIONS if _is_drawn(figures, which)})
     for name, text in texts.items():
         with open(os.path.join(directory, name), "w", encoding="utf-8", newline="\n") as file:
             file.write(text)
     return [os.path.join(directory, name) for name in texts]
+
+
+def _section(figures, which):
+    """(title, what is asked), of a model without T the one figure it has."""
+    return _SECTIONS[which] if _is_drawn(figures, which) else ("Measured", "This model has no T.")
+
+
+def _is_drawn(figures, which):
+    """True where there are depths to draw."""
+    return which in figures and figures[which]["rows"][0]["T"] != "none"
 
 
 def _drawing(figures, which):
@@ -94,11 +106,12 @@ def _beside_ngrams(figures):
         return []
     n = figures["ngram"]
     beaten = n["beaten_by"]
+    at = "At its one depth" if beaten["to"] == "none" else f"At T = {beaten['to']}"
     return ["", "## Beside n-gram tables", "", f"Counted on the same training tokens ({n['method']}), read on the same windows; "
             "a table sees the tokens before a window, the model does not.", "",
             "| table | loss, nats per token | 95% | perplexity | bits per byte |", "|---|---|---|---|---|",
             *(f"| {r['order']}-gram | {_losses(r)} |" for r in n["rows"]), "",
-            f"At T = {beaten['to']} the model's loss less that of the {beaten['from']} table is "
+            f"{at} the model's loss less that of the {beaten['from']} table is "
             f"{beaten['difference']:+.4f} nats ({beaten['low']:+.4f} to {beaten['high']:+.4f})."]
 
 

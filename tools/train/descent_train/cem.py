@@ -135,9 +135,10 @@ class CEM(Model):
         return h + (y @ w[prefix + "down.weight"].t()).float()
 
     def logits(self, ids, T=None, probe=None, moved=None):
-        """T = (attention, MLP); probe(p [B, K, L, L]) sees every attention, moved(before, after) every first sub-layer step."""
+        """T = (attention, MLP), one number for both, or None: the config's. probe(p [B, K, L, L]) sees every attention,
+        moved(before, after) every layer's input and output."""
         c, w = self.config, self.cast()
-        Ta, Tm = T or (c["steps_attn"], c["steps_mlp"])
+        Ta, Tm = T if isinstance(T, (tuple, list)) else (T or c["steps_attn"], T or c["steps_mlp"])
         turn = fused.angles(ids.shape[1], c["n_embd"] // c["n_head"], c["rope_theta"], ids.device)
         x = F.embedding(ids, self.parameters["embed.weight"])
         for layer in range(c["n_layer"]):

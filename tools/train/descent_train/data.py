@@ -1,9 +1,10 @@
 """Data: a text, or generated expressions, as two arrays of token ids, and random windows of them.
 
-`Data.train` [n] and `Data.val` [m] are ids of `Data.vocab`; `val_text` is the text `val` encodes, what `descent eval --file`
-takes; `starts` are the places windows of `train` may begin at, where it has lines. `text_data` encodes a text once and keeps the arrays beside the run, mapped from there afterwards; listops.py makes a
-Data too. `batch` draws from a numpy generator whose state (`rng_state`) goes into the training loop's checkpoints, so that a
-run resumed draws what it would have drawn. Numpy only: the loop makes tensors of what comes out.
+`Data.train` [n] and `Data.val` [m] are ids of `Data.vocab`; `val_text` is the text `val` encodes, what `descent eval
+--file` takes; `starts` are the places windows of `train` may begin at, where it has lines. `text_data` encodes a text once
+and keeps the arrays beside the run, mapped from there afterwards; listops.py makes a Data too. `batch` draws from a numpy
+generator whose state (`rng_state`) goes into the training loop's checkpoints, so that a run resumed draws what it would
+have drawn. Numpy only: the loop makes tensors of what comes out.
 """
 
 import hashlib
@@ -63,10 +64,13 @@ def text_data(path, cache, fraction=SPLIT, vocab="chars", size=None, unknown=Non
     `unknown` is the character that stands for those of the validation part that the training part lacks. `cache` is a
     directory: a second call with the same text and settings reads there what the first one wrote."""
     text = read_text(path)
-    settings = {"text": hashlib.sha256(text.encode()).hexdigest(), "fraction": fraction, "vocab": vocab, "size": size,
+    settings = {"text": _digest(text), "fraction": fraction, "vocab": vocab, "size": size,
                 "unknown": unknown}
-    training, validation = split_text(text, fraction)
-    if not _is_cached(cache, settings):
+    try:
+        training, validation = split_text(text, fraction)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+    if _cached(cache) != settings:
         _write_cache(cache, settings, training, validation, _make_vocab(training, vocab, size, unknown))
     with open(os.path.join(cache, "vocab.bin"), "rb") as file:
         made = vocabularies.load("chars" if vocab == "chars" else "pieces", file.read(), unknown)
@@ -84,12 +88,23 @@ def _make_vocab(training, vocab, size, unknown):
     return Pieces.train(training, size, vocab)
 
 
-def _is_cached(cache, settings):
+def _digest(text):
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _cached(cache):
+    """The settings of what a directory holds; None where it holds nothing whole."""
     try:
         with open(os.path.join(cache, "data.json"), encoding="utf-8") as file:
-            return json.load(file) == settings
+            return json.load(file)
     except (OSError, ValueError):
-        return False
+        return None
+
+
+def is_of_another_text(cache, path):
+    """True where a cache was made of a text other than the one now at `path`."""
+    settings = _cached(cache)
+    return settings is not None and settings["text"] != _digest(read_text(path))
 
 
 def _write_cache(cache, settings, training, validation, vocab):

@@ -20,7 +20,8 @@ import numpy as np
 
 from . import ngram
 from .intervals import wilson
-from .measure import Losses, by_window, label
+from .depth import label
+from .measure import Losses, by_window
 
 REQUIRED_FACTS = ("family, variant", "size", "vocabulary", "trained on", "licence of the text", "depth")
 LEAST_KL = 0.05  # nats: a text model that depends less on its context does not ship
@@ -73,8 +74,8 @@ def reasons_not_to_ship(figures):
     reasons = []
     beaten = figures.get("ngram", {}).get("beaten_by")
     if beaten and beaten["difference"] >= 0:
-        reasons.append(f"it loses to the {beaten['from']} table by {beaten['difference']:.4f} nats at its best T, "
-                       f"{beaten['to']}")
+        at = "" if beaten["to"] == "none" else f" at its best T, {beaten['to']}"
+        reasons.append(f"it loses to the {beaten['from']} table by {beaten['difference']:.4f} nats{at}")
     kl = figures.get("context_kl")
     if kl and kl["mean"] < LEAST_KL:
         reasons.append(f"its predictions hardly depend on context: KL {kl['mean']:.4f}, below {LEAST_KL} nats")

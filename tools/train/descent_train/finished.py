@@ -3,30 +3,34 @@ written from (figures.py). Measured in float32, whatever the products of trainin
 """
 
 import argparse
-import json
 import os
 
 import numpy as np
 import torch
 
 from . import data as data_module
-from . import figures, listops, measure
+from . import depth, figures, listops, loop, measure
 from .build import build_model
 
+_NOT_COMPARED = ("steps", "random_steps", "validate_at", "validate_every", "validate_windows", "dtype")  # fixed()
 _PROBED = 8  # windows that attention and the first step are looked at on
 
 
 def open_data(options, directory):
     """(Data, items or None): what a run with these options trains on; items are the test items of ListOps."""
-    if bool(options.text) == bool(options.listops):
-        raise data_module.DataError("expected one of --text FILE and --listops OPS")
     if options.text:
         kind, _, size = options.vocab.partition(":")
-        if size and not size.isdecimal():
-            raise data_module.DataError(f"--vocab is {options.vocab!r}; expected chars, bpe:N or unigram:N")
-        return data_module.text_data(options.text, os.path.join(directory, "data"), vocab=kind, size=int(size or 0)), None
-    settings = listops.Settings(operations=tuple(options.listops.split(",")))
-    return listops.data(settings, options.lines, listops.TEST_ITEMS, options.seed)
+        cache = os.path.join(directory, "data")
+        if os.path.exists(os.path.join(directory, "state.pt")) and data_module.is_of_another_text(cache, options.text):
+            raise data_module.DataError(f"{options.text}: not the text that the run in {directory} was started with")
+        data, items = data_module.text_data(options.text, cache, vocab=kind, size=int(size or 0)), None
+    else:
+        settings = listops.Settings(operations=tuple(options.listops.split(",")))
+        data, items = listops.data(settings, options.lines, listops.TEST_ITEMS, options.seed)
+    if len(data.train) <= options.block or len(data.val) < 2:
+        raise data_module.DataError(f"{len(data.train)} training and {len(data.val)} validation tokens are too few for "
+                                    f"windows of {options.block}; expected at least {options.block + 1} and 2")
+    return data, items
 
 
 class Finished:
@@ -34,11 +38,10 @@ class Finished:
 
     def __init__(self, directory, device="cpu"):
         self.directory, self.device = directory, device
-        with open(os.path.join(directory, "settings.json"), encoding="utf-8") as file:
-            self.options = argparse.Namespace(**json.load(file))
+        self.options = argparse.Namespace(**loop.read_settings(directory))
         self.data, self.items = open_data(self.options, directory)
         self.model = build_model(self.options, self.data.vocab.size, device, torch.float32)
-        state = torch.load(os.path.join(directory, "state.pt"), map_location=device)
+        state = loop.read_state(directory, device)
         if state["step"] < self.options.iterations:
             raise data_module.DataError(f"{directory}: the run stands at step {state['step']} of {self.options.iterations}")
         with torch.no_grad():
@@ -46,20 +49,9 @@ class Finished:
                 parameter.copy_(state["model"][name])
 
     @property
-    def layered(self):
-        return self.model.config["model_type"] == "cem"
-
-    @property
     def trained(self):
         """The T the model is served at."""
-        return (self.options.steps, self.options.steps) if self.layered else self.options.steps
-
-    def depth(self, text):
-        """A T as the user writes it: 4 or, for layers, 4x2; 4 is then 4x4."""
-        numbers = [int(n) for n in text.split("x")]
-        if min(numbers) < 1 or len(numbers) > 1 + self.layered:
-            raise ValueError(f"{text!r} is no depth of this model")
-        return tuple(numbers * (3 - len(numbers)))[:2] if self.layered else numbers[0]
+        return depth.trained(self.options)
 
     def losses(self, depths):
         return measure.losses(self.model.sweep, self.data.val, self.options.block, depths, device=self.device)
@@ -72,9 +64,12 @@ class Finished:
         if self.items is not None:
             return {"swept": figures.match_table({T: self.right(T) for T in depths}, self.items), **self.inside()}
         losses = self.losses(depths)
-        kl = measure.context_kl(self.model.sweep, self.data.val, self.options.block, self.trained, device=self.device)
-        return {"swept": figures.depth_table(losses, self.data),
-                "ngram": figures.ngram_table(self.data, self.options.block, losses), "context_kl": kl, **self.inside()}
+        found = {"swept": figures.depth_table(losses, self.data),
+                 "ngram": figures.ngram_table(self.data, self.options.block, losses), **self.inside()}
+        length = min(self.options.block, len(self.data.val))
+        if length >= measure.SHORTEST_SCRAMBLED:
+            found["context_kl"] = measure.context_kl(self.model.sweep, self.data.val, length, self.trained, device=self.device)
+        return found
 
     @torch.no_grad()
     def inside(self):
@@ -83,24 +78,24 @@ class Finished:
         starts = np.linspace(0, len(self.data.val) - length, _PROBED).astype(int)
         ids = torch.from_numpy(self.data.val[starts[:, None] + np.arange(length)].astype(np.int64)).to(self.device)
         entropies, moves = measure.Entropies(), measure.Moves()
-        if self.layered:
+        layered = self.model.config["model_type"] == "cem"
+        if layered:
             self.model.logits(ids, self.trained, entropies, moves)
         else:
             x0, x1, *_ = self.model.states(ids, self.trained, entropies)
             moves(x0, x1)
-        moved = {"of": "a layer" if self.layered else "the first step", "median": moves.result()}
+        of = "a layer" if layered else "the first block" if self.trained is None else "the first step"
+        moved = {"of": of, "median": moves.result()}
         return {"attention_entropy": entropies.result(), "relative_update": moved}
 
 
 def fixed(runs):
     """The part `fixed` of {T: Finished}, runs alike but for the T they were trained at: each is read at its own."""
     first = next(iter(runs.values()))
-    alike = ("model", "text", "listops", "vocab", "block", "width", "heads", "layers", "hidden", "iterations", "batch",
-             "lines", "seed")
     for T, run in runs.items():
-        if run.trained != T or run.options.random_steps:
-            raise ValueError(f"{run.directory} was not trained at T = {measure.label(T)} alone")
-        other = [k for k in alike if getattr(run.options, k) != getattr(first.options, k)]
+        if T is None or run.trained != T or run.options.random_steps or run.options.read != "last":
+            raise ValueError(f"{run.directory} was not trained at T = {depth.label(T)} alone")
+        other = [k for k, value in vars(run.options).items() if k not in _NOT_COMPARED and value != getattr(first.options, k)]
         if other:
             raise ValueError(f"{run.directory} and {first.directory} differ in more than T: {', '.join(other)}")
     if first.items is not None:

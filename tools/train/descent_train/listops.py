@@ -8,9 +8,9 @@ its first innermost operation evaluated, down to one digit, and `<eos>`:
 
 Here an expression is a flat list of token ids, which is also how it is worked out: the first `)` closes the first innermost
 operation. `data` makes the Data (data.py) and the test items that training draws from and is measured on: the training
-lines hold no expression that is a test item and windows begin where lines do, as prompts do. What a line
-asks is not trained on: its digits are random, and would be most of the loss. The validation tokens are the worked chains of the test items. Everything
-follows from the seed, by Python's own generator, whose random() is the same in every version.
+lines hold no expression that is a test item and windows begin where lines do, as prompts do. What a line asks is not
+trained on: its digits are random, and would be most of the loss. The validation tokens are the worked chains of the test
+items. Everything follows from the seed, by Python's own generator, whose random() is the same in every version.
 """
 
 import math

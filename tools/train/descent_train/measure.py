@@ -17,12 +17,8 @@ import torch.nn.functional as F
 from .intervals import bootstrap
 from .listops import EOS
 
+SHORTEST_SCRAMBLED = 4  # tokens of a window
 MOST_TOKENS = 60  # of a continuation, <eos> included
-
-
-def label(T):
-    """4 for 4 steps, 2x1 for (2, 1): as the engine writes depths."""
-    return "x".join(map(str, T)) if isinstance(T, (tuple, list)) else str(T)
 
 
 @dataclass(frozen=True)
@@ -90,7 +86,7 @@ def context_kl(sweep, tokens, length, T, windows=64, batch_size=16, seed=0, devi
     tokens as it is, q with the first half's tokens in random order: {"mean": over the positions of the second half,
     "last_quarter": over those at least a quarter of the window away from what was scrambled}. Windows lie evenly apart."""
     tokens = np.asarray(tokens, np.int64)
-    if len(tokens) < length or length < 4:
+    if len(tokens) < length or length < SHORTEST_SCRAMBLED:
         raise ValueError(f"{len(tokens)} tokens are too few for windows of {length}, or these too short")
     rng = np.random.Generator(np.random.PCG64(seed))
     starts = np.unique(np.linspace(0, len(tokens) - length, windows).astype(int))

@@ -21,6 +21,7 @@ SEPARATOR = ","
 END = "<eos>"
 SPACE = "\u2581"  # how SentencePiece writes a space
 _ENCODED_AT_ONCE = 1 << 20  # characters
+_FIXED_PIECES = 3 + 256  # of any SentencePiece model: unknown, begin, end, and the bytes
 
 
 class DataError(ValueError):
@@ -65,7 +66,7 @@ class Chars(Vocab):
         if len(unseen):
             if self.unknown is None:
                 raise DataError(f"character {unseen[0]} is {text[unseen[0]]!r}, which the training text does not have "
-                                 f"({len(unseen)} such in all); a character of the vocabulary can stand for them (unk)")
+                                 f"({len(unseen)} such in all); pieces (--vocab bpe:N) spell any")
             ids[unseen] = self.tokens.index(self.unknown)
         return ids.astype(id_type(self.size))
 
@@ -126,6 +127,8 @@ class Pieces(Vocab):
     def train(text, size, algorithm="bpe"):
         """A model of `size` pieces that takes any text as it is: nothing normalized or put in front, what no piece spells in
         bytes. A newline is a byte, so that no piece crosses a line. The same text gives the same model."""
+        if size > len(text) + _FIXED_PIECES:  # sentencepiece would look for them all before it said so
+            raise DataError(f"no SentencePiece {algorithm} model of {size} pieces: the text has {len(text)} characters")
         out = io.BytesIO()
         lines = text.split("\n")
         try:

@@ -10,28 +10,16 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"
 sys.path.insert(0, str(ROOT / "tools"))
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
+sys.path[:0] = [str(pathlib.Path(__file__).parent), str(ROOT / "tests" / "support")]
 
+import in_process  # noqa: E402
 from descent_convert import cli  # noqa: E402
-
-
-class Result:
-    def __init__(self, status, out, err):
-        self.status, self.out, self.err = status, out, err
 
 
 @pytest.fixture
 def convert(capsys):
     """convert(IN, OUT, options...) in this process: exit status and what was printed."""
-    def run(*arguments):
-        capsys.readouterr()
-        try:
-            status = cli.main([str(a) for a in arguments])
-        except SystemExit as e:
-            status = e.code
-        captured = capsys.readouterr()
-        return Result(status, captured.out, captured.err)
-    return run
+    return lambda *arguments: in_process.run(cli.main, arguments, capsys)
 
 
 @pytest.fixture
@@ -69,5 +57,5 @@ def program():
     def run(*arguments, python=sys.executable, script=ROOT / "tools" / "convert.py", **options):
         done = subprocess.run([python, str(script), *map(str, arguments)], text=True, capture_output=True, timeout=120,
                               **options)
-        return Result(done.returncode, done.stdout, done.stderr)
+        return in_process.Result(done.returncode, done.stdout, done.stderr)
     return run

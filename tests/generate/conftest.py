@@ -8,29 +8,17 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "tools" / "generate_model.py"
-sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tools" / "python")]
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tools" / "python"), str(ROOT / "tests" / "support")]
 
 import descent  # noqa: E402
+import in_process  # noqa: E402
 from descent_generate import cli  # noqa: E402
-
-
-class Result:
-    def __init__(self, status, out, err):
-        self.status, self.out, self.err = status, out, err
 
 
 @pytest.fixture
 def generate(capsys):
     """generate(SHAPE, OUT, options...) in this process: exit status and what was printed."""
-    def run(*arguments):
-        capsys.readouterr()
-        try:
-            status = cli.main([str(a) for a in arguments])
-        except SystemExit as e:
-            status = e.code
-        captured = capsys.readouterr()
-        return Result(status, captured.out, captured.err)
-    return run
+    return lambda *arguments: in_process.run(cli.main, arguments, capsys)
 
 
 @pytest.fixture

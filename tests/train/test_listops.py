@@ -197,3 +197,26 @@ def test_what_a_line_asks_is_given():
         line, given = made.train[begin:end].tolist(), made.given[begin:end].tolist()
         first = line.index(listops.EQUALS)
         assert given == [i <= first for i in range(len(line))]
+
+
+def test_training_lines_draw_operations_by_weight_and_may_nest_nothing():
+    """Test items are drawn alike whatever training lines are."""
+    plain, _ = listops.data(listops.parse("add_10,max_10"), 2000, 30, 4)
+    made, items = listops.data(listops.parse("add_10:4,max_10", flat=0.5), 2000, 30, 4)
+    assert items == listops.data(listops.parse("add_10,max_10"), 2000, 30, 4)[1]
+    lines = [line.tolist() for line in np.split(made.train, made.starts[1:])]
+    asked = [line[:line.index(listops.EQUALS)] for line in lines]
+    names = [listops.VOCAB.tokens[token] for line in asked for token in line]
+    assert 3.2 < names.count("add_10") / names.count("max_10") < 4.8
+    nested = [line.count(listops.OPEN) > 1 for line in asked]
+    was = [line.tolist()[:line.tolist().index(listops.EQUALS)].count(listops.OPEN) > 1 for line in np.split(plain.train, plain.starts[1:])]
+    assert 0.4 < sum(nested) / sum(was) < 0.6
+
+
+@pytest.mark.parametrize("text", ["add_10:0", "add_10:", "add_10:x", "add_10:1:2", "add_10:-1", "sum_10", ""])
+def test_operations_that_cannot_be_drawn(text):
+    if text == "add_10:":
+        assert listops.parse(text).weights == ()
+    else:
+        with pytest.raises(DataError):
+            listops.parse(text)

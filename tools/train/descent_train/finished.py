@@ -25,7 +25,7 @@ def open_data(options, directory):
             raise data_module.DataError(f"{options.text}: not the text that the run in {directory} was started with")
         data, items = data_module.text_data(options.text, cache, vocab=kind, size=int(size or 0)), None
     else:
-        settings = listops.Settings(operations=tuple(options.listops.split(",")))
+        settings = listops.parse(options.listops, getattr(options, "flat_lines", 0.0))
         data, items = listops.data(settings, options.lines, listops.TEST_ITEMS, options.seed)
     if len(data.train) <= options.block or len(data.val) < 2:
         raise data_module.DataError(f"{len(data.train)} training and {len(data.val)} validation tokens are too few for "

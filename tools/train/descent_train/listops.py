@@ -15,7 +15,7 @@ items. Everything follows from the seed, by Python's own generator, whose random
 
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -43,6 +43,8 @@ class Settings:
     depth: int = 2
     operands: tuple = (2, 3)  # fewest, most
     nest: float = 0.25
+    weights: tuple = ()  # how often each operation is drawn for a training line, against 1; (): all alike, as in test items
+    flat: float = 0.0  # share of the training lines that nest nothing
 
     def __post_init__(self):
         for name in self.operations:
@@ -51,6 +53,23 @@ class Settings:
         fewest, most = self.operands
         if not self.operations or self.depth < 1 or not 2 <= fewest <= most <= 3 or not 0 <= self.nest <= 1:
             raise DataError("ListOps: expected an operation, a depth of at least 1, 2 to 3 operands, 0 <= nest <= 1")
+        if self.weights and (len(self.weights) != len(self.operations) or min(self.weights) < 1) or not 0 <= self.flat <= 1:
+            raise DataError("ListOps: expected a weight of at least 1 for each operation, and a share of flat lines from 0 to 1")
+
+    def training(self):
+        """(settings of a training line that nests, of one that does not)."""
+        often = self.weights or (1,) * len(self.operations)
+        names = tuple(name for name, weight in zip(self.operations, often) for _ in range(weight))
+        nested = replace(self, operations=names, weights=())
+        return nested, replace(nested, depth=1)
+
+
+def parse(text, flat=0.0):
+    """Settings of `add_10:4,max_10`: operations, and how often training lines draw them."""
+    names, _, weights = zip(*(part.partition(":") for part in text.split(",")))
+    if not all(w == "" or w.isdecimal() and len(w) < 4 for w in weights):
+        raise DataError(f"{text!r} names no operations of ListOps; expected for example add_10:4,max_10")
+    return Settings(operations=names, weights=tuple(int(w or 1) for w in weights) if any(weights) else (), flat=flat)
 
 
 @dataclass(frozen=True)
@@ -76,9 +95,10 @@ def data(settings, lines, test_items, seed):
             raise DataError(f"ListOps: only {len(held_out)} different expressions found, {test_items} test items wanted")
         held_out[new] = chain(new)
     draw = random.Random(f"listops train {seed}").random
+    nested, flat = settings.training()
     train, made = bytearray(), 0  # ids are below 256
     while made < lines:
-        drawn = expression(draw, settings)
+        drawn = expression(draw, flat if settings.flat and draw() < settings.flat else nested)
         if tuple(drawn) not in held_out:
             train.extend(chain(drawn))
             made += 1

@@ -65,8 +65,10 @@ def _depth(p):
 def _data(p):
     t = p.add_argument_group("data")
     t.add_argument("--text", help="a UTF-8 text file; its first 90%% of characters trains, the rest validates")
-    t.add_argument("--listops", metavar="OPS", help="generated ListOps instead: operations, e.g. add_10,max_10,median_10")
+    t.add_argument("--listops", metavar="OPS", help="generated ListOps instead: operations, e.g. add_10,max_10,median_10; add_10:4 "
+                   "is drawn four times as often for training lines")
     t.add_argument("--lines", type=_count, default=200000, help="ListOps: training lines")
+    t.add_argument("--flat-lines", type=_number(float, 0, 1), default=0.0, help="ListOps: share of the training lines that nest nothing")
     t.add_argument("--vocab", default="chars",
                    help="chars, or bpe:N or unigram:N for a SentencePiece vocabulary made from the text")
 

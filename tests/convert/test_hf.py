@@ -166,7 +166,7 @@ def test_pipelines(path, value, expected):
     (["normalizer"], {"type": "Replace", "pattern": {"String": " "}, "content": LOW}, (False, "prepend")),
     (["pre_tokenizer"], {"type": "Metaspace", "replacement": LOW, "prepend_scheme": "always", "split": False}, (True, "metaspace")),
     (["pre_tokenizer"], {"type": "Metaspace", "replacement": LOW, "prepend_scheme": "first", "split": True}, (True, "metaspace_first")),
-    (["pre_tokenizer"], {"type": "Metaspace", "replacement": LOW, "prepend_scheme": "never"}, (False, "prepend")),
+    (["pre_tokenizer"], {"type": "Metaspace", "replacement": LOW, "prepend_scheme": "never"}, (False, "metaspace")),
     (["pre_tokenizer"], {"type": "Metaspace", "replacement": LOW, "add_prefix_space": True}, (True, "metaspace")),
 ])
 def test_spaces(path, value, expected):
@@ -195,6 +195,15 @@ def test_llama_class_frames_by_its_flags():
     del files["tokenizer_config.json"]["tokenizer_class"]
     tokenizer = read(fallback(), files)
     assert (tokenizer.add_bos, tokenizer.add_eos) == (True, False) and tokenizer.notes == []
+
+
+def test_space_in_front_as_both_files_say():
+    """transformers' GPT-2 goes by its configuration, whatever tokenizer.json says."""
+    files = {"tokenizer_config.json": {"add_prefix_space": True}}
+    assert "add_prefix_space is 'True'; expected false, as tokenizer.json has it" in refusal(byte_level(), files)
+    assert read(changed(byte_level(), ["pre_tokenizer", "add_prefix_space"], True), files).add_space_prefix
+    assert not read(changed(byte_level(), ["pre_tokenizer"], split(LLAMA3)), files).add_space_prefix
+    assert read(fallback(), files).add_space_prefix
 
 
 def test_special_tokens_by_name():

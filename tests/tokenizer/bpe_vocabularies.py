@@ -52,6 +52,7 @@ FALLBACK = {
     "unprefixed": (_REPLACE, None),
     "metaspace": (None, pre_tokenizers.Metaspace(SPACE, "always", split=False)),
     "metaspace-first": (None, pre_tokenizers.Metaspace(SPACE, "first", split=False)),
+    "metaspace-never": (None, pre_tokenizers.Metaspace(SPACE, "never", split=False)),
 }
 TRAINED = [*BYTE_LEVEL, *FALLBACK]
 
@@ -63,6 +64,7 @@ ADDED = [
     AddedToken("<sep", normalized=False), AddedToken("aab", normalized=True), AddedToken("caf\u00e9", normalized=True),
     AddedToken("a b", normalized=False), AddedToken("   ", normalized=False),
     AddedToken("<both>", normalized=False, lstrip=True, rstrip=True), AddedToken("\u0130x", normalized=True, single_word=True),
+    AddedToken("\u6f22", normalized=False, single_word=True), AddedToken("  ", normalized=True),
 ]
 
 
@@ -86,7 +88,7 @@ def trained(name, lines, path):
                                   show_progress=False)
     tokenizer.train_from_iterator(lines, trainer)
     if name in FALLBACK:
-        tokenizer = _with_fallback(tokenizer, *FALLBACK[name], prefix=name != "unprefixed")
+        tokenizer = _with_fallback(tokenizer, *FALLBACK[name], prefix=name not in ("unprefixed", "metaspace-never"))
     tokenizer.add_special_tokens([AddedToken(text, normalized=False, special=True) for text in SPECIAL])
     # Prepend gives a token looked for in normalized text a space of its own: the converter refuses those.
     tokenizer.add_tokens([token for token in ADDED if name != "llama2" or not token.normalized])

@@ -7,6 +7,8 @@ step, an option or a pattern that the engine does not have is refused by name, s
 learnt it is a wrong answer nobody sees.
 """
 
+import os
+
 from . import bpe, jsonfile
 from .bpe import Added, BytePairs
 from .errors import ConvertError, show
@@ -56,6 +58,8 @@ def from_json(data, what, files, limit=bpe.MAX_TOKENS):
     added = beside.more_added(added, vocab, limit, what)
     if any(step.kind == "ByteLevel" for step in pre):
         tokenizer = _byte_level(model, vocab, merges, added, normalizer, pre, decoder, what)
+        if len(pre) == 1 and beside.config.values.get("add_prefix_space") not in (None, tokenizer.add_space_prefix):
+            raise beside.config.bad("add_prefix_space", f"{str(tokenizer.add_space_prefix).lower()}, as {os.path.basename(what)} has it")
     else:
         tokenizer = _byte_fallback(model, vocab, merges, added, normalizer, pre, decoder, what)
     tokenizer.notes = notes
@@ -273,7 +277,7 @@ def _metaspace(step, merges):
             if _SPACE in (left + right)[1:]:
                 raise ConvertError(f"{config.what}: Metaspace with split, while the merge {show(left + ' ' + right)} reaches over "
                                    "a space, is not supported by this engine's tokenizer; supported: split = false")
-    return scheme != "never", {"always": "metaspace", "first": "metaspace_first", "never": "prepend"}[scheme]
+    return scheme != "never", "metaspace_first" if scheme == "first" else "metaspace"
 
 
 def _fallback_decoder(decoder, prefix, what):

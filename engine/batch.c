@@ -203,7 +203,7 @@ static descent_code check_origins(const descent_sequence *s, size_t position, de
 static descent_code reserve(const descent_sequence *s, size_t position, descent_status *status)
 {
     const descent_model *model = s->cache->model;
-    uint32_t planes = model->family->planes(model, s->depth);
+    uint32_t planes = model->family->progression->planes(model, s->depth);
     bool measures = model->family->measures && (s->observe & DESCENT_OBSERVE_FINAL);
     size_t block = position / PAGE_TOKENS;
     for (size_t k = measures ? 0 : block; k <= block; k++) {
@@ -277,7 +277,7 @@ static size_t choose_rows(descent_batch *b)
     uint32_t group = UINT32_MAX;
     for (size_t i = 0; i < b->n; i++) {
         row *r = &b->rows[i];
-        r->where = model->family->locate(model, r->sequence->depth, r->progress);
+        r->where = model->family->progression->locate(model, r->sequence->depth, r->progress);
         r->moved = false;
         r->sequence->scan_level = UINT32_MAX;
         if (r->where.group < group) group = r->where.group;

@@ -345,7 +345,7 @@ uint64_t descent_cache_bytes_needed(const descent_model *model, descent_page_typ
 {
     uint64_t pages = tokens / PAGE_TOKENS + (tokens % PAGE_TOKENS != 0);
     uint64_t slot = model->slot * number_bytes(page_number(type));
-    uint64_t planes = model->family->planes(model, depth), page_total, total;
+    uint64_t planes = model->family->progression->planes(model, depth), page_total, total;
     if (__builtin_mul_overflow(planes * PAGE_TOKENS, slot, &page_total) ||
         __builtin_add_overflow(page_total, sizeof(page) + PAGE_TOKENS * (uint64_t)model->info.width * sizeof(float),
                                &page_total) ||

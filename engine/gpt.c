@@ -151,56 +151,7 @@ static void unload(descent_model *model)
     free(w);
 }
 
-/* ---- The shape of a descent ------------------------------------------------------------------------------------- */
-
-static uint32_t sequential_planes(const descent_model *model, descent_depth depth)
-{
-    (void)depth;
-    return model->info.layers;
-}
-
-static uint32_t sequential_total(const descent_model *model, descent_depth depth)
-{
-    (void)depth;
-    return 2 * model->info.layers;
-}
-
-static place sequential_locate(const descent_model *model, descent_depth depth, uint32_t progress)
-{
-    (void)model;
-    (void)depth;
-    uint32_t l = progress / 2;
-    return (place){.layer = l, .kind = progress % 2, .group = progress, .plane = l, .level = progress};
-}
-
-static bool sequential_find(const descent_model *model, descent_depth depth, descent_site site, uint32_t *progress)
-{
-    (void)depth;
-    if (site.layer >= model->info.layers || site.kind > FEED_FORWARD || site.step != 0) return false;
-    *progress = 2 * site.layer + site.kind;
-    return true;
-}
-
-static uint32_t recurrent_total(const descent_model *model, descent_depth depth)
-{
-    (void)model;
-    return depth.steps[0];
-}
-
-static place recurrent_locate(const descent_model *model, descent_depth depth, uint32_t progress)
-{
-    (void)model;
-    (void)depth;
-    return (place){.step = progress, .plane = progress, .level = progress};
-}
-
-static bool recurrent_find(const descent_model *model, descent_depth depth, descent_site site, uint32_t *progress)
-{
-    (void)model;
-    if (site.layer != 0 || site.kind != 0 || site.step >= depth.steps[0]) return false;
-    *progress = site.step;
-    return true;
-}
+/* ---- Both ends -------------------------------------------------------------------------------------------------- */
 
 /* x_i(0) = token_embedding[id_i] + position_embedding[i] */
 static void embed(const descent_model *model, uint32_t token, size_t position, float *x)
@@ -330,12 +281,9 @@ static void recurrent_step(tile *t)
 
 const family gpt_family = {
     .name = "gpt",
+    .progression = &layered_progression,
     .load = load_sequential,
     .unload = unload,
-    .planes = sequential_planes,
-    .total = sequential_total,
-    .locate = sequential_locate,
-    .find = sequential_find,
     .embed = embed,
     .step = sequential_step,
     .final_norm = final_norm,
@@ -343,12 +291,9 @@ const family gpt_family = {
 
 const family gpt_rec_parallel_family = {
     .name = "gpt-rec-parallel",
+    .progression = &recurrent_progression,
     .load = load_recurrent,
     .unload = unload,
-    .planes = recurrent_total,
-    .total = recurrent_total,
-    .locate = recurrent_locate,
-    .find = recurrent_find,
     .embed = embed,
     .step = recurrent_step,
     .final_norm = final_norm,

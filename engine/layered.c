@@ -1,6 +1,6 @@
 /* layered.c: models of layers, each an attention sub-layer and an MLP sub-layer. Owns what every kind of sub-layer has in
- * common (embedding, RMSNorms, rotations, head), the order of the steps, and what observers are told; section 2 of the
- * mathematics. The kinds (cem.c, llama.c) say what a sub-layer makes of g. See layered.h for the interface and the shapes. */
+ * common (embedding, RMSNorms, rotations, head), and what observers are told; section 2 of the mathematics. The kinds (cem.c,
+ * llama.c) say what a sub-layer makes of g. See layered.h for the interface and the shapes. */
 #include "layered.h"
 
 #include "sequence.h"
@@ -177,45 +177,7 @@ static void layered_unload(descent_model *model)
     free(w);
 }
 
-/* ---- The shape of a token's way --------------------------------------------------------------------------------- */
-
-static uint32_t layered_planes(const descent_model *model, descent_depth depth)
-{
-    (void)depth;
-    return model->info.layers;
-}
-
-/* Row steps of a layer. */
-static uint32_t both_steps(descent_depth depth)
-{
-    return sublayer_steps(depth, ATTENTION) + sublayer_steps(depth, MLP);
-}
-
-static uint32_t layered_total(const descent_model *model, descent_depth depth)
-{
-    return model->info.layers * both_steps(depth);
-}
-
-static place layered_locate(const descent_model *model, descent_depth depth, uint32_t progress)
-{
-    (void)model;
-    uint32_t both = both_steps(depth), l = progress / both, t = progress % both, first = sublayer_steps(depth, ATTENTION);
-    uint32_t kind = t < first ? ATTENTION : MLP;
-    return (place){.layer = l,
-                   .kind = kind,
-                   .step = kind == ATTENTION ? t : t - first,
-                   .group = 2 * l + kind,
-                   .plane = l,
-                   .level = 2 * l + kind};
-}
-
-static bool layered_find(const descent_model *model, descent_depth depth, descent_site site, uint32_t *progress)
-{
-    if (site.layer >= model->info.layers || site.kind >= SUBLAYERS || site.step >= sublayer_steps(depth, site.kind))
-        return false;
-    *progress = site.layer * both_steps(depth) + (site.kind == MLP ? sublayer_steps(depth, ATTENTION) : 0) + site.step;
-    return true;
-}
+/* ---- Both ends -------------------------------------------------------------------------------------------------- */
 
 static void layered_embed(const descent_model *model, uint32_t token, size_t position, float *x)
 {
@@ -295,12 +257,9 @@ static void layered_step(tile *t)
 
 const family cem_family = {
     .name = "cem",
+    .progression = &layered_progression,
     .load = layered_load,
     .unload = layered_unload,
-    .planes = layered_planes,
-    .total = layered_total,
-    .locate = layered_locate,
-    .find = layered_find,
     .embed = layered_embed,
     .step = layered_step,
     .final_norm = layered_final_norm,

@@ -5,7 +5,7 @@
  *     g = norm(x),   x <- x + (what the kind makes of g),   once, or T times where the kind is a descent
  *
  * A kind is one file's affair and one entry in the table of layered.c, which owns the rest: the embedding, norms and rotations,
- * the order of the steps, reaching in and observing. A row step is one step of one sub-layer of one layer, and rows of one
+ * reaching in and observing. A row step is one step of one sub-layer of one layer (layered_progression), and rows of one
  * sub-layer share its weights. Plane l is the history that layer l's attention keeps. Arrays are [rows][stride], C the width.
  */
 #ifndef DESCENT_LAYERED_H

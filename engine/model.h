@@ -1,9 +1,10 @@
 /* model.h: a loaded checkpoint as the engine's own files see it, and the interface a family implements.
  *
  * A family is one file and one entry in the table of model.c (and where its layers are made of interchangeable parts, as in
- * layered.c, a part is one file and one entry in a table there). It says which tensors and keys it needs, how many row steps
- * a token takes at a depth and where in the network each of them lies, and advances a tile of rows by one step. Everything
- * else (pages, sharing, batching, observing, errors) is written once, for all families.
+ * layered.c, a part is one file and one entry in a table there). It says which tensors and keys it needs and which of the
+ * progressions (progression.c) its tokens take: how many row steps at a depth, and where in the network each of them lies. And
+ * it advances a tile of rows by one step. Everything else (pages, sharing, batching, observing, errors) is written once, for
+ * all families.
  *
  * Words: a token's *progress* is the number of row steps it has done, 0 .. total(depth). A *place* is where in the network
  * the step at some progress lies. A *plane* is what the cache keeps for one recursion step, where one block is applied T times,
@@ -25,19 +26,26 @@ typedef struct place {
     uint32_t level;             /* a row may run when every earlier token's level has reached its own */
 } place;
 
-typedef struct family {
-    const char *name; /* general.architecture */
-
-    /* Reads metadata and tensors, sets info (family fields) and the sizes below. What it allocates goes to
-     * model->weights and is released by unload, which is also called after a failed load. */
-    descent_code (*load)(descent_model *model, descent_status *status);
-    void (*unload)(descent_model *model);
-
+/* How a token's row steps go through the network. */
+typedef struct progression {
     uint32_t (*planes)(const descent_model *model, descent_depth depth);
     uint32_t (*total)(const descent_model *model, descent_depth depth);
     place (*locate)(const descent_model *model, descent_depth depth, uint32_t progress);
     /* The progress at which the step of `site` lies; false where the model at that depth has no such step. */
     bool (*find)(const descent_model *model, descent_depth depth, descent_site site, uint32_t *progress);
+} progression;
+
+/* One block, applied T times; L layers of two sub-layers, each with its T or run once. */
+extern const progression recurrent_progression, layered_progression;
+
+typedef struct family {
+    const char *name; /* general.architecture */
+    const progression *progression;
+
+    /* Reads metadata and tensors, sets info (family fields) and the sizes below. What it allocates goes to
+     * model->weights and is released by unload, which is also called after a failed load. */
+    descent_code (*load)(descent_model *model, descent_status *status);
+    void (*unload)(descent_model *model);
 
     /* True where reading the energy at x(T) takes a row one step more, with a plane of its own, because history moves. */
     bool measures;

@@ -151,28 +151,7 @@ static void nrgpt_unload(descent_model *model)
     free(w);
 }
 
-/* ---- The shape of a descent ------------------------------------------------------------------------------------- */
-
-static uint32_t nrgpt_total(const descent_model *model, descent_depth depth)
-{
-    (void)model;
-    return depth.steps[0];
-}
-
-static place nrgpt_locate(const descent_model *model, descent_depth depth, uint32_t progress)
-{
-    (void)model;
-    (void)depth;
-    return (place){.step = progress, .plane = progress, .level = progress};
-}
-
-static bool nrgpt_find(const descent_model *model, descent_depth depth, descent_site site, uint32_t *progress)
-{
-    (void)model;
-    if (site.layer != 0 || site.kind != 0 || site.step >= depth.steps[0]) return false;
-    *progress = site.step;
-    return true;
-}
+/* ---- Both ends -------------------------------------------------------------------------------------------------- */
 
 /* x_i(0) = token_embedding[id_i] + position_embedding[i] */
 static void nrgpt_embed(const descent_model *model, uint32_t token, size_t position, float *x)
@@ -414,12 +393,9 @@ static void nrgpt_step(tile *t)
 
 const family nrgpt_family = {
     .name = "nrgpt",
+    .progression = &recurrent_progression,
     .load = nrgpt_load,
     .unload = nrgpt_unload,
-    .planes = nrgpt_total,
-    .total = nrgpt_total,
-    .locate = nrgpt_locate,
-    .find = nrgpt_find,
     .measures = true,
     .embed = nrgpt_embed,
     .step = nrgpt_step,

@@ -38,11 +38,11 @@ static descent_code check_site(const descent_sequence *s, descent_site site, con
     if (site.position >= info->context)
         return descent_fail(status, DESCENT_BAD_ARGUMENT, "position %zu; the context of %s holds %u tokens", site.position,
                             info->name, info->context);
-    if (!model->family->find(model, s->depth, site, progress)) {
+    if (!model->family->progression->find(model, s->depth, site, progress)) {
         uint32_t kind = site.kind < info->kinds ? site.kind : 0;
         return descent_fail(status, DESCENT_BAD_ARGUMENT,
                             "no step %u of kind %u in layer %u: %u layers, %u kinds, %u steps of %s", site.step, site.kind,
-                            site.layer, info->layers, info->kinds, s->depth.steps[kind], info->kind_names[kind]);
+                            site.layer, info->layers, info->kinds, sublayer_steps(s->depth, kind), info->kind_names[kind]);
     }
     for (uint32_t c = 0; c < info->width; c++)
         if (!isfinite(values[c]))

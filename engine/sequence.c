@@ -73,7 +73,7 @@ static descent_code sequence_alive(const descent_sequence *s, descent_status *st
 static void sequence_settle(descent_sequence *s)
 {
     const descent_model *model = s->cache->model;
-    s->total = model->family->total(model, s->depth);
+    s->total = model->family->progression->total(model, s->depth);
     s->seed.depth = model->info.deepens ? (descent_depth){{0}} : s->depth;
 }
 

@@ -63,7 +63,7 @@ static size_t page_tokens(const descent_sequence *s, size_t block)
 static uint32_t first_plane(const descent_sequence *s, const page *p, size_t i)
 {
     const descent_model *model = s->cache->model;
-    place from = model->family->locate(model, s->depth, p->origin[i]);
+    place from = model->family->progression->locate(model, s->depth, p->origin[i]);
     return from.plane + (from.kind > 0);
 }
 

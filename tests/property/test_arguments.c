@@ -218,10 +218,12 @@ static void sites(void **state)
                                       {0, 0, UINT32_MAX, 2},
                                       {0, 0, 0, CONTEXT},
                                       {0, 0, 0, SIZE_MAX}};
+        char steps[40]; /* a sub-layer without T runs once, and that is what the message says */
+        (void)snprintf(steps, sizeof steps, ", %u steps of ", (unsigned)T);
         for (size_t n = 0; n < sizeof wrong / sizeof *wrong; n++) {
             compare_about("%s, wrong site %zu", test_family_name(family), n);
             expect_code(descent_sequence_intervene(s.sequence, wrong[n], DESCENT_ADD_X, s.x, &s.status), DESCENT_BAD_ARGUMENT,
-                        &s.status, n < 6 ? "step" : "position");
+                        &s.status, n < 6 ? steps : "position");
             expect_code(descent_sequence_start(s.sequence, wrong[n], s.x, &s.status), DESCENT_BAD_ARGUMENT, &s.status, NULL);
         }
         const descent_site first = {0, 0, 0, 2}, beyond = {0, 0, 0, 10};

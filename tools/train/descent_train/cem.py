@@ -16,8 +16,9 @@ class CEM(Model):
     """config is the config.json of a safetensors directory; attn: cem | llama, mlp: cem | swiglu."""
 
     positions = False  # rotary
-    defaults = {"model_type": "cem", "attn": "cem", "mlp": "cem", "attn_diag": "shared", "precond_rank": 8, "mlp_act": "silu",
-                "rope_theta": 10000.0, "norm_eps": 1e-5, "tie_embeddings": True, "eta_entries": 1, "steps_attn": 2, "steps_mlp": 2}
+    defaults = {"model_type": "cem", "attn": "cem", "mlp": "cem", "attn_diag": "shared", "precond_rank": 8,
+                "mlp_act": "silu", "rope_theta": 10000.0, "norm_eps": 1e-5, "tie_embeddings": True, "eta_entries": 1,
+                "steps_attn": 2, "steps_mlp": 2}
 
     def __init__(self, config, device="cpu", dtype=torch.float32, seed=0):
         super().__init__({**self.defaults, **config}, device, dtype)
@@ -144,7 +145,10 @@ class CEM(Model):
         for layer in range(c["n_layer"]):
             at, ml = f"layers.{layer}.attn.", f"layers.{layer}.mlp."
             before = x
-            x = self.attention(x, at, Ta, w, turn, probe) if c["attn"] == "cem" else self.llama_attention(x, at, w, turn, probe)
+            if c["attn"] == "cem":
+                x = self.attention(x, at, Ta, w, turn, probe)
+            else:
+                x = self.llama_attention(x, at, w, turn, probe)
             x = self.mlp(x, ml, Tm, w) if c["mlp"] == "cem" else self.swiglu(x, ml, w)
             if moved is not None:
                 moved(before, x)

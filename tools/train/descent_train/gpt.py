@@ -59,7 +59,8 @@ class GPT(Model):
         D = C // H
         outs = []
         for h in range(H):
-            q, k, v = ((g.view(B * L, C) @ w[f"{block}sa.heads.{h}.{n}.weight"].t()).view(B, L, D) for n in ("query", "key", "value"))
+            q, k, v = ((g.view(B * L, C) @ w[f"{block}sa.heads.{h}.{n}.weight"].t()).view(B, L, D)
+                       for n in ("query", "key", "value"))
             if probe is not None:
                 probe(fused._softmax(torch.bmm(q, k.transpose(1, 2)), D ** -0.5, False, 1, None))
             outs.append(fused.Attend.apply(q, k, v, D ** -0.5, False))
@@ -81,7 +82,8 @@ class GPT(Model):
     def states(self, ids, T=None, probe=None, start=0):
         """x before and after every block, one after the other, of tokens at positions from `start` on."""
         p, w = self.parameters, self.cast()
-        x = F.embedding(ids, p["token_embedding_table.weight"]) + p["position_embedding_table.weight"][start:start + ids.shape[1]]
+        places = p["position_embedding_table.weight"][start:start + ids.shape[1]]
+        x = F.embedding(ids, p["token_embedding_table.weight"]) + places
         yield x
         for block in self.blocks * (T or self.config["n_layer"]) if self.recursive else self.blocks:
             x = self.step(x, block, w, probe)

@@ -135,7 +135,8 @@ class Run:
         self.directory, self.model, self.data, self.depths, self.o = directory, model, data, depths, chosen
         inside = [n for n, p in model.parameters.items() if p.dim() == 2 and "embed" not in n and "lm_head" not in n
                   and "precond" not in n]
-        self.optimizer = Optimizer(model.parameters, inside if chosen["optimizer"] == "muon" else [], chosen["decay"], model.dtype)
+        by_muon = inside if chosen["optimizer"] == "muon" else []
+        self.optimizer = Optimizer(model.parameters, by_muon, chosen["decay"], model.dtype)
         self.rng = data_module.new_rng(chosen["seed"])
         self.step = 0
         self.seconds = 0.0
@@ -247,7 +248,8 @@ class Run:
                 due = self.step % o["validate_every"] == 0 or self.step == o["iterations"]
                 text = f"loss {mean:.4f}  {self.tokens / max(1e-9, self.seconds):,.0f} tokens/s"
                 if due:
-                    text += "  validation " + " ".join(f"{v:.4f}" if t == "none" else f"T={t}:{v:.4f}" for t, v in self.validate().items())
+                    text += "  validation " + " ".join(f"{v:.4f}" if t == "none" else f"T={t}:{v:.4f}"
+                                                        for t, v in self.validate().items())
                     self.log(loss=_finite(mean), norm=_finite(norm))
                 progress.show(self.step, text, due)
                 ends = self.step == o["iterations"] or signals.caught

@@ -133,7 +133,8 @@ class NRGPT(Model):
 
     def embed(self, ids, start):
         p = self.parameters
-        return F.embedding(ids, p["token_embedding_table.weight"]) + p["position_embedding_table.weight"][start:start + ids.shape[1]]
+        places = p["position_embedding_table.weight"][start:start + ids.shape[1]]
+        return F.embedding(ids, p["token_embedding_table.weight"]) + places
 
     def read(self, x):
         p = self.parameters

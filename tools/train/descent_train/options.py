@@ -39,7 +39,8 @@ def _model(p):
     m.add_argument("--width", type=_count, default=192, help="C")
     m.add_argument("--heads", type=_count, default=2)
     m.add_argument("--layers", type=_count, default=4, help="gpt and the layered families")
-    m.add_argument("--hidden", type=_count, help="width of the hidden layer (a multiple of C for nrgpt and gpt; 4 C if not given)")
+    m.add_argument("--hidden", type=_count,
+                   help="width of the hidden layer (a multiple of C for nrgpt and gpt; 4 C if not given)")
     m.add_argument("--block", type=_number(int, SHORTEST), default=128, help="longest context, tokens")
     m.add_argument("--feed-forward", default="ff2w", choices=("ff1", "ff2", "ff2w"), help="nrgpt")
     m.add_argument("--mask", default="causal", choices=("causal", "strict"), help="nrgpt")
@@ -59,7 +60,8 @@ def _depth(p):
                    help="all: the loss is read at every step up to T, step t weighing t / (1 + ... + T); "
                         "nrgpt and gpt-rec-parallel")
     d.add_argument("--validate-at", default="", metavar="T[,T...]",
-                   help="T's validated at, e.g. 1,2,4,8, for cem also 2x1: attention's and the MLP's (the trained one if not given)")
+                   help="T's validated at, e.g. 1,2,4,8, for cem also 2x1: attention's and the MLP's (the trained one if "
+                        "not given)")
 
 
 def _data(p):

@@ -7,7 +7,7 @@ and falls back to byte tokens. Token i has id i. Added tokens are those found in
 from dataclasses import dataclass, field
 
 from .errors import ConvertError, show
-from .spm import BYTE, CONTROL, NORMAL, UNUSED, USER_DEFINED
+from .spm import BYTE, CONTROL, NORMAL, UNUSED, USER_DEFINED, write_frame
 
 LSTRIP, RSTRIP, SINGLE_WORD, NORMALIZED, OUTSIDE = 1, 2, 4, 8, 16  # flags of an added token
 MAX_TOKENS = 1 << 22
@@ -76,13 +76,7 @@ class BytePairs:
             writer.add_string("tokenizer.descent.space_prefix", self.space_prefix)
         if any(self.flags):
             writer.add_array("tokenizer.descent.token_flags", bytes(self.flags))
-        for value, put in ((self.bos, writer.add_bos_token_id), (self.eos, writer.add_eos_token_id),
-                           (self.unknown, writer.add_unk_token_id), (self.padding, writer.add_pad_token_id)):
-            if value is not None:
-                put(value)
-        writer.add_add_bos_token(self.add_bos)
-        writer.add_add_eos_token(self.add_eos)
-        writer.add_add_space_prefix(self.add_space_prefix)
+        write_frame(writer, self)
 
     def _scores(self):
         """For readers that merge by score, as SentencePiece does: -rank of the merge that makes a token first, characters last."""

@@ -38,16 +38,21 @@ class SentencePiece:
         writer.add_token_list(self.tokens)
         writer.add_token_scores(self.scores)
         writer.add_token_types(self.types)
-        for value, put in ((self.bos, writer.add_bos_token_id), (self.eos, writer.add_eos_token_id),
-                           (self.unknown, writer.add_unk_token_id), (self.padding, writer.add_pad_token_id)):
-            if value is not None:
-                put(value)
-        writer.add_add_bos_token(self.add_bos)
-        writer.add_add_eos_token(self.add_eos)
-        writer.add_add_space_prefix(self.add_space_prefix)
+        write_frame(writer, self)
         writer.add_remove_extra_whitespaces(self.remove_extra_whitespaces)
         if self.charsmap:
             writer.add_precompiled_charsmap(self.charsmap)
+
+
+def write_frame(writer, tokenizer):
+    """What frames a text: special tokens, whether BOS and EOS are added, and the space in front."""
+    for value, put in ((tokenizer.bos, writer.add_bos_token_id), (tokenizer.eos, writer.add_eos_token_id),
+                       (tokenizer.unknown, writer.add_unk_token_id), (tokenizer.padding, writer.add_pad_token_id)):
+        if value is not None:
+            put(value)
+    writer.add_add_bos_token(tokenizer.add_bos)
+    writer.add_add_eos_token(tokenizer.add_eos)
+    writer.add_add_space_prefix(tokenizer.add_space_prefix)
 
 
 def from_model(data, what):

@@ -60,7 +60,7 @@ static descent_code choose_kind(const descent_model *model, uint32_t part, layer
 static void describe(descent_model *model, const layered *w)
 {
     descent_model_info *info = &model->info;
-    char words[SUBLAYERS][96] = {"", ""};
+    char words[SUBLAYERS][56] = {"", ""}; /* the longest: "per_head diagonal, preconditioner rank N" */
     info->kinds = SUBLAYERS;
     for (uint32_t k = 0; k < SUBLAYERS; k++) {
         info->kind_names[k] = info->term_names[k][0] = part_names[k];

@@ -30,7 +30,7 @@ def test_every_line_is_a_prompt(talk, descent, shipped):
     one = talk(*options)
     for prompt in ("ROMEO", "JULIET", "ROMEO"):
         one.send(prompt + "\n")
-        found = one.expect(rb"(?s)(.*?)(?:\r\n)+\x1b\[2m\[T = 6, seed 3 \| prompt (\d+) tokens.*?generated 30, .*?row steps\]")
+        found = one.expect(rb"(?s)(.*?)(?:\r\n)+\x1b\[2m\[T = 4, seed 3 \| prompt (\d+) tokens.*?generated 30, .*?row steps\]")
         assert found[1].rstrip(b"\r\n") == continuation(descent, shipped("nrgpt-shakespeare"), prompt, *options)
         assert int(found[2]) == len(prompt)
         one.expect(PROMPT)
@@ -44,7 +44,7 @@ def test_a_prompt_over_lines(talk, descent, shipped):
     one.send("ROMEO:\\\n")
     one.expect(rb"\| $")
     one.send("But\n")
-    found = one.expect(rb"(?s)(.*?)(?:\r\n)+\x1b\[2m\[T = 6.*? prompt 10 tokens")
+    found = one.expect(rb"(?s)(.*?)(?:\r\n)+\x1b\[2m\[T = 4.*? prompt 10 tokens")
     assert found[1].rstrip(b"\r\n") == continuation(descent, shipped("nrgpt-shakespeare"), "ROMEO:\nBut", *options)
 
 
@@ -56,16 +56,16 @@ def test_commands(talk, descent, shipped):
                          ("/max-tokens 7", rb"max tokens 7, "),
                          ("/max-tokens 0", rb"max tokens the rest of the context, "),
                          ("/trace", rb"trace on\r\n"),
-                         ("/reset", rb"T = 6, temperature 1, seed 3, max tokens 5, trace off\r\n"),
-                         ("/steps 0", rb"descent: /steps: .*1 to 65535\r\nT = 6"),
+                         ("/reset", rb"T = 4, temperature 1, seed 3, max tokens 5, trace off\r\n"),
+                         ("/steps 0", rb"descent: /steps: .*1 to 65535\r\nT = 4"),
                          ("/steps", rb"descent: /steps needs a value\r\n"),
                          ("/seed x", rb"descent: /seed must be an integer, got \"x\"\r\n"),
-                         ("/temperature -1", rb"descent: /temperature.*\r\nT = 6, temperature 1"),
+                         ("/temperature -1", rb"descent: /temperature.*\r\nT = 4, temperature 1"),
                          ("/temperature x", rb"descent: /temperature must be a number"),
                          ("/max-tokens x", rb"descent: /max-tokens must be"),
                          ("/stepz 3", rb"descent: unknown command /stepz; did you mean /steps\r\n"),
                          ("/zzzzzz", rb"descent: unknown command /zzzzzz; /help lists them\r\n"),
-                         ("/help", rb"(?s)/steps .*/quit .*Ctrl-D\r\nT = 6")]:
+                         ("/help", rb"(?s)/steps .*/quit .*Ctrl-D\r\nT = 4")]:
         one.send(line + "\n")
         one.expect(answer)
         one.expect(PROMPT)
@@ -101,7 +101,7 @@ def test_prompts_said_again_are_in_the_cache(talk):
     one.send(prompt + "\n")
     again = one.expect(rb"prompt \d+ tokens, (\d+) from the cache.*? (\d+) row steps\]")
     assert 0 < int(again[1]) < len(prompt)
-    assert int(again[2]) == 6 * (len(prompt) - int(again[1]))
+    assert int(again[2]) == 4 * (len(prompt) - int(again[1]))
 
 
 def test_a_prompt_that_cannot_be_used_does_not_end_the_dialogue(talk):
@@ -167,7 +167,7 @@ def test_text_on_a_terminal_ends_its_line(terminal, shipped, descent):
     one = terminal("run", model, "A", *options)
     assert one.finish() == 0
     text = continuation(descent, model, "A", *options)
-    assert one.seen.startswith(text + b"\r\n\x1b[2m[T = 6, seed 1 | prompt 1 tokens")
+    assert one.seen.startswith(text + b"\r\n\x1b[2m[T = 4, seed 1 | prompt 1 tokens")
 
 
 def test_no_summary_and_no_bar_in_a_pipe(terminal, shipped, descent, data):

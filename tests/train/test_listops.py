@@ -160,7 +160,7 @@ def test_items_are_written_as_descent_eval_reads_them(made, tmp_path):
 
 def test_the_shipped_items_are_read():
     items = listops.read_items(EVAL)
-    assert len(items) == 200
+    assert len(items) == listops.TEST_ITEMS
     for item in items:
         tree = parse(listops.VOCAB.decode(item.prompt).removesuffix(",=").split(","))
         assert str(value(tree)) == listops.VOCAB.tokens[item.answer]

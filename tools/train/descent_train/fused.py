@@ -139,30 +139,39 @@ def _slope(z, gelu):
     return s * (1 + z * (1 - s))
 
 
+def _gelu_and_slope(z, w):
+    """gelu(z), w * gelu'(z)."""
+    if _compiled(z):
+        a, c = torch.empty_like(z), torch.empty_like(z)
+        _call("ff2w_forward", z.dtype, z.numel(), z, w, a, c)
+        return a, c
+    x = z.float()
+    return _act(x, True).to(z.dtype), (w.float() * _slope(x, True)).to(z.dtype)
+
+
+def _gelu_and_slope_backward(z, w, da, dc):
+    """The gradients of z and w, and what _gelu_and_slope gave, which the gradients of FF2W's weights are made of."""
+    if _compiled(z):
+        dz, dw, a, c = (torch.empty_like(z) for _ in range(4))
+        _call("ff2w_backward", z.dtype, z.numel(), z, w, da, dc, dz, dw, a, c)
+        return dz, dw, a, c
+    x, d = z.float(), dc.float()
+    slope = _slope(x, True)
+    dz = da.float() * slope + d * w.float() * normal_pdf(x) * (2 - x * x)
+    return tuple(t.to(z.dtype) for t in (dz, d * slope, _act(x, True), w.float() * slope))
+
+
 class GeluAndSlope(torch.autograd.Function):
     """(gelu(z), w * gelu'(z)), the two middle terms of FF2W's gradient."""
 
     @staticmethod
     def forward(ctx, z, w):
         ctx.save_for_backward(z, w)
-        if _compiled(z):
-            a, c = torch.empty_like(z), torch.empty_like(z)
-            _call("ff2w_forward", z.dtype, z.numel(), z, w, a, c)
-            return a, c
-        x = z.float()
-        return _act(x, True).to(z.dtype), (w.float() * _slope(x, True)).to(z.dtype)
+        return _gelu_and_slope(z, w)
 
     @staticmethod
     def backward(ctx, da, dc):
-        z, w = ctx.saved_tensors
-        da, dc = da.contiguous(), dc.contiguous()
-        if _compiled(z):
-            dz, dw, a, c = (torch.empty_like(z) for _ in range(4))
-            _call("ff2w_backward", z.dtype, z.numel(), z, w, da, dc, dz, dw, a, c)
-            return dz, dw
-        x, d = z.float(), dc.float()
-        slope = _slope(x, True)
-        return ((da.float() * slope + d * w.float() * normal_pdf(x) * (2 - x * x)).to(z.dtype), (d * slope).to(z.dtype))
+        return _gelu_and_slope_backward(*ctx.saved_tensors, da.contiguous(), dc.contiguous())[:2]
 
 
 class FF2W(torch.autograd.Function):
@@ -171,7 +180,7 @@ class FF2W(torch.autograd.Function):
     @staticmethod
     def forward(ctx, g, w1, b1, w2, b2):
         z, w = torch.addmm(b1, g, w1.t()), g @ w2
-        a, c = GeluAndSlope.forward(ctx, z, w)
+        a, c = _gelu_and_slope(z, w)
         ctx.save_for_backward(g, w1, w2, z, w)
         return torch.addmm(torch.addmm(b2, a, w2.t()), c, w1)
 
@@ -179,16 +188,7 @@ class FF2W(torch.autograd.Function):
     def backward(ctx, d):
         g, w1, w2, z, w = ctx.saved_tensors
         d = d.contiguous()
-        da, dc = d @ w2, d @ w1.t()
-        if _compiled(z):
-            dz, dw, a, c = (torch.empty_like(z) for _ in range(4))
-            _call("ff2w_backward", z.dtype, z.numel(), z, w, da, dc, dz, dw, a, c)
-        else:
-            x, e = z.float(), dc.float()
-            slope = _slope(x, True)
-            dz = (da.float() * slope + e * w.float() * normal_pdf(x) * (2 - x * x)).to(z.dtype)
-            dw = (e * slope).to(z.dtype)
-            a, c = _act(x, True).to(z.dtype), (w.float() * slope).to(z.dtype)
+        dz, dw, a, c = _gelu_and_slope_backward(z, w, d @ w2, d @ w1.t())
         dg = torch.addmm(dz @ w1, dw, w2.t())
         dw1 = torch.addmm(dz.t() @ g, c.t(), d)
         dw2 = torch.addmm(d.t() @ a, g.t(), dw)

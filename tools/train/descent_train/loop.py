@@ -185,8 +185,8 @@ class Run:
         share, block = self.o["short_windows"], self.o["block"]
         progress = self.step / self.o["iterations"]
         if progress < share / 2:
-            return max(8, block // 4)
-        return max(8, block // 2) if progress < share else block
+            return max(options.SHORTEST, block // 4)
+        return max(options.SHORTEST, block // 2) if progress < share else block
 
     def loss(self, x, y, depth, where):
         if self.o["read"] == "last":

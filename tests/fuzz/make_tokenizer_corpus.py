@@ -58,8 +58,9 @@ def alphabet():
     return [chr(b if b in visible else next(others)) for b in range(256)]
 
 
-def byte_level(pre, flags=b"", normalizer=None, ignore_merges=False, prefix=False):
-    """A gpt2 tokenizer of a handful of merges, and added tokens of every sort."""
+def byte_level(pre, flags=b"", normalizer=None, ignore_merges=False, prefix=False, missing=()):
+    """A gpt2 tokenizer of a handful of merges, and added tokens of every sort. The bytes `missing` have no token of their
+    own: the first of them is the unknown one, the others are unused."""
     added = ["<|e|>", "<s", "<s>", "lo", "\u00e4b"]
     tokens = alphabet() + ["ab", "\u0120a", "\u0120ab", "abab", "\u0120\u0120", "\u00c3\u00a4", "hel"] + added
 
@@ -76,7 +77,10 @@ def byte_level(pre, flags=b"", normalizer=None, ignore_merges=False, prefix=Fals
         if flags:
             writer.add_array("tokenizer.descent.token_flags", bytes(len(tokens) - len(added)) + flags)
 
-    return "gpt2", tokens, [1] * (len(tokens) - len(added)) + [3, 4, 3, 4, 4], None, fill
+    types = [1] * (len(tokens) - len(added)) + [3, 4, 3, 4, 4]
+    for i, byte in enumerate(missing):
+        types[byte] = 5 if i else 2
+    return "gpt2", tokens, types, None, fill
 
 
 def merged(space_prefix, flags=b""):
@@ -112,6 +116,7 @@ def main():
         seed(f"gpt2_{pre}", text, *byte_level(pre))
     seed("gpt2_flags", text, *byte_level("gpt-2", flags=bytes([0, 1, 2, 4, 8])))
     seed("gpt2_all", text, *byte_level("llama-bpe", bytes([3, 7, 8, 12, 15]), "nfc", True, True))
+    seed("gpt2_missing", text, *byte_level("gpt-2", missing=(ord("z"), ord("1"), 0x80)))
     for prefix in ("prepend", "metaspace", "metaspace_first"):
         seed(f"merges_{prefix}", text, *merged(prefix))
     seed("merges_flags", text, *merged("prepend", flags=bytes([0, 4] + [0] * 7 + [12, 0, 3])))

@@ -216,6 +216,7 @@ typedef struct descent_sequence descent_sequence;
 
 typedef struct descent_sequence_options {
     descent_depth depth;  /* all zero: the trained depth */
+    float step_scale;     /* s in (0, 4]: every step moves s times as far (models.md section 4); 0: 1 */
     uint64_t share_group; /* prefixes are shared within a group of equal numbers only */
     bool no_sharing;      /* neither find pages of others nor offer its own */
 } descent_sequence_options;
@@ -418,6 +419,110 @@ DESCENT_API descent_code descent_sampling_check(const descent_sampling *sampling
 DESCENT_API descent_code descent_sample(const descent_sampling *sampling, const descent_tokenizer *tokenizer,
                                         const float *logits, uint32_t vocab, const uint32_t *tokens, size_t count,
                                         size_t prompt_count, uint32_t *token, descent_status *status);
+
+/* ---- Scheduler ------------------------------------------------------------------------------------------------- */
+
+/* A scheduler is one thread that owns a cache and a batch over one model, and runs everybody's generations in it: a
+ * *generation* is one prompt and the tokens that follow it. Rows of all generations, whatever their T, advance together; a new
+ * one joins at the next step (of a layered model: when the rows in flight have finished their tokens). At most `chunk` rows of
+ * prompts are in flight at once, shared evenly between the prompts, so a running text waits for no more than that.
+ *
+ * At most max_running generations hold cache; the others wait in the order they came. When the cache is full, idle prefixes
+ * go first, then the generation that began last is paused: its memory goes, its tokens stay, and it is computed again, to the
+ * same bits, when there is room. The one that began first always goes on, so that every generation ends. */
+typedef struct descent_scheduler descent_scheduler;
+typedef struct descent_generation descent_generation;
+
+typedef struct descent_scheduler_options {
+    descent_cache_options cache;
+    uint32_t threads;     /* 0: as many as the process may use */
+    uint32_t chunk;       /* rows of prompts in flight at once; 0: 128 */
+    uint32_t max_running; /* generations that hold cache at once, 1..4096; 0: 64 */
+} descent_scheduler_options;
+
+/* One chosen token, or (token_chosen false) one read prompt position. Pointers are valid during the call. */
+typedef struct descent_choice {
+    size_t position;     /* of the token in the whole text: prompt_count for the first one generated. In a reading of the prompt,
+                            the position the logits are of: they predict position + 1 */
+    bool token_chosen;
+    uint32_t token;      /* EOS included: it is then the last one */
+    const float *logits; /* [V] the token was chosen from, unaltered */
+    uint32_t steps;      /* row steps of the token these logits were read from */
+} descent_choice;
+
+typedef enum descent_generation_end {
+    DESCENT_END_EOS,       /* the token before was EOS */
+    DESCENT_END_LENGTH,    /* `limit` tokens are there, or the context is full */
+    DESCENT_END_STOPPED,   /* a callback said so */
+    DESCENT_END_CANCELLED, /* descent_generation_cancel */
+    DESCENT_END_FAILED     /* `status` says why: DESCENT_DIVERGED, DESCENT_LIMIT, DESCENT_NO_MEMORY ... */
+} descent_generation_end;
+
+/* What a generation took. Seconds on a monotonic clock; the sum of the three is its life in the scheduler. */
+typedef struct descent_generation_report {
+    descent_generation_end end;
+    descent_status status;
+    size_t prompt_count, reused; /* prompt tokens; those of them found in the cache at the depth asked */
+    size_t deepened;             /* prompt tokens found at a smaller depth and taken on from there */
+    size_t generated;            /* tokens chosen, EOS included */
+    uint64_t row_steps;          /* run for it, those repeated after a pause included */
+    uint32_t pauses;
+    double queue_seconds, prompt_seconds, generation_seconds;
+} descent_generation_report;
+
+/* Called on the scheduler's thread; they must return soon and may call no function of the scheduler but
+ * descent_generation_cancel. `chosen` returns false to end the text with this token. `ended` is the last call of a generation,
+ * which it still may read; the handle is dead when it returns. */
+typedef struct descent_generation_calls {
+    bool (*chosen)(void *user, const descent_choice *choice);
+    void (*ended)(void *user, const descent_generation_report *report);
+    descent_observer observe; /* may be NULL */
+} descent_generation_calls;
+
+typedef struct descent_generation_options {
+    const uint32_t *prompt; /* [prompt_count], copied; at least 1 token, at most the context */
+    size_t prompt_count;
+    size_t limit;              /* tokens to generate at most; 0: none, the prompt is only computed */
+    descent_sampling sampling; /* copied, bias too */
+    descent_depth depth;       /* all zero: the trained depth */
+    float step_scale;          /* 0: 1 */
+    uint64_t share_group;
+    bool read_prompt;         /* `chosen` is also called for every prompt position but the last, in order, before the first token
+                                 (and for the last where limit is 0); such a generation shares no pages */
+    int observe;              /* DESCENT_OBSERVE_...: the rows of generated tokens are reported to `observe`; shares no pages */
+    bool observe_prompt;      /* rows of the prompt too */
+    descent_generation *like; /* a generation submitted before, with the same prompt and depth, not ended: this one waits for its
+                                 prompt, to share the pages; NULL: none */
+    bool background;          /* runs only while no other generation is runnable */
+    descent_generation_calls calls;
+    void *user;
+} descent_generation_options;
+
+typedef struct descent_scheduler_state {
+    size_t running, waiting;     /* generations */
+    size_t rows;                 /* in the batch now */
+    uint64_t steps;              /* batch steps made */
+    uint64_t row_steps;          /* rows advanced, in all */
+    uint64_t pauses;
+    double seconds_since_step;   /* since the last step was made or there was nothing to do */
+    descent_cache_usage cache;
+} descent_scheduler_state;
+
+/* Starts the thread. `options` NULL: defaults. The model outlives the scheduler. */
+DESCENT_API descent_code descent_scheduler_create(const descent_model *model, const descent_scheduler_options *options,
+                                                  descent_scheduler **scheduler, descent_status *status);
+/* Cancels every generation (their `ended` is called), then ends the thread. Not from a callback. */
+DESCENT_API void descent_scheduler_destroy(descent_scheduler *scheduler);
+
+/* Any thread. Checks the options at once: BAD_ARGUMENT names what is wrong; DESCENT_LIMIT where the generation alone would not
+ * fit into the whole cache, with both numbers. *generation may be used until its `ended` returns. */
+DESCENT_API descent_code descent_scheduler_submit(descent_scheduler *scheduler, const descent_generation_options *options,
+                                                  descent_generation **generation, descent_status *status);
+/* Any thread, before `ended` has returned: its rows leave the batch within one step; `ended` follows on the scheduler's thread. */
+DESCENT_API void descent_generation_cancel(descent_generation *generation);
+
+/* Any thread: a consistent picture, taken between two steps. */
+DESCENT_API descent_scheduler_state descent_scheduler_describe(descent_scheduler *scheduler);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,93 @@
+/* service.h: what stands between HTTP and the models: the routes, who may use them, and one `exchange` a request. Loop thread only,
+ * but for what job.c says of schedulers' threads.
+ *
+ *     http.c -> service.c: route, access (headers) -> an endpoint (complete) -> exchange_reply / exchange_fail / a stream
+ *                                   job.c: generations in flight, their events, their answers
+ */
+#ifndef DESCENT_SERVER_SERVICE_H
+#define DESCENT_SERVER_SERVICE_H
+
+#include "access.h"
+#include "http.h"
+#include "log.h"
+#include "metrics.h"
+#include "request.h"
+
+typedef enum service_state { SERVICE_LOADING, SERVICE_READY, SERVICE_DRAINING, SERVICE_REFUSING } service_state;
+
+typedef struct service_options {
+    request_limits limits;
+    uint32_t max_queue;      /* sequences waiting or running, all models together: 1,024 */
+    double request_seconds;  /* --request-time: the text ends there, finish_reason "length", descent.stop "time": 600 */
+    double stall_seconds;    /* --stall: /health is 503 when rows are runnable and no step was made for so long: 30 */
+    bool share_cache;        /* prefixes are shared between keys too */
+} service_options;
+
+typedef struct job job;
+typedef struct exchange exchange;
+
+typedef struct service {
+    uv_loop_t *loop;
+    const service_options *options;
+    service_state state;
+    model_set models; /* empty while loading */
+    access *access;
+    metrics *metrics;
+    time_t started;
+    size_t sequences;   /* waiting or running, of all jobs */
+    exchange *exchanges; /* those in flight, linked */
+    uv_async_t wake;    /* schedulers' threads have put events into a job's queue */
+    struct job_queue *ready; /* job.c's: jobs with events, under a mutex */
+} service;
+
+/* One request from its headers to its end. */
+struct exchange {
+    service *service;
+    http_request *request;
+    const struct route *route; /* NULL: no such path */
+    uint64_t key_group;        /* the number of the key it came with, 0 without keys: descent_generation_options.share_group */
+    job *job;                  /* NULL: none */
+    log_request log;           /* filled as things become known; its texts live in `log_text` or are the request's */
+    char log_steps[24], log_model[160], log_error[256], log_ignored[80];
+    exchange *next, *previous;
+};
+
+/* Answers; the JSON is released here. Compact, UTF-8; NULL stands for memory that ran out: 500. */
+void exchange_reply(exchange *x, unsigned status, json_t *body);
+void exchange_fail(exchange *x, const api_error *error);
+
+/* ---- Endpoints: called with the whole body, each answers or starts a job ------------------------------------------- */
+
+typedef void (*endpoint)(exchange *x);
+
+void endpoint_completions(exchange *x);   /* job.c ... */
+void endpoint_chat(exchange *x);
+void endpoint_trace(exchange *x);
+void endpoint_tokenize(exchange *x);      /* tokens.c */
+void endpoint_detokenize(exchange *x);
+void endpoint_tokenizer_info(exchange *x);
+void endpoint_models(exchange *x);        /* catalogue.c: /v1/models and /v1/models/{id}, /props */
+void endpoint_props(exchange *x);
+void endpoint_health(exchange *x);        /* status.c */
+void endpoint_ready(exchange *x);
+void endpoint_metrics(exchange *x);
+void endpoint_openapi(exchange *x);
+
+/* ---- job.c -------------------------------------------------------------------------------------------------------- */
+
+/* The client left: its generations are cancelled. */
+void job_gone(job *j);
+/* Ends every job of the service: streams get the error event and end without [DONE], the others a 503. At the end of a drain. */
+void jobs_end_all(service *s);
+/* Sets up and takes down `wake` and `ready`. */
+int jobs_open(service *s);
+void jobs_close(service *s);
+
+/* ---- service.c ---------------------------------------------------------------------------------------------------- */
+
+/* The handler for http_listen; `user` is the service. `admin_only`: nothing but /health, /ready and /metrics is there. */
+http_handler service_handler(service *s);
+http_handler service_admin_handler(service *s);
+bool service_idle(const service *s); /* no exchange in flight */
+
+#endif

@@ -61,7 +61,9 @@ static uint64_t mix(uint64_t hash, uint64_t word)
 static uint64_t page_hash(const descent_cache *cache, const page *parent, const page_seed *seed, const uint32_t *tokens)
 {
     uint64_t hash = mix(cache->key, parent ? parent->serial : 0);
-    hash = mix(hash, seed->share_group);
+    uint32_t scale;
+    memcpy(&scale, &seed->step_scale, sizeof scale);
+    hash = mix(mix(hash, seed->share_group), scale);
     for (int k = 0; k < DESCENT_MAX_KINDS; k++) hash = mix(hash, seed->depth.steps[k]);
     for (int i = 0; i < PAGE_TOKENS; i++) hash = mix(hash, tokens[i]);
     return mix(hash, cache->key);
@@ -69,7 +71,8 @@ static uint64_t page_hash(const descent_cache *cache, const page *parent, const 
 
 static bool seeds_equal(const page_seed *a, const page_seed *b)
 {
-    return a->share_group == b->share_group && !memcmp(&a->depth, &b->depth, sizeof a->depth);
+    return a->share_group == b->share_group && !memcmp(&a->depth, &b->depth, sizeof a->depth) &&
+           !memcmp(&a->step_scale, &b->step_scale, sizeof a->step_scale);
 }
 
 page *page_find(const descent_cache *cache, const page *parent, const page_seed *seed, const uint32_t *tokens)

@@ -15,6 +15,7 @@ enum { PAGE_TOKENS = 32 };
 /* Everything besides tokens that changes what a page holds, or who may see it. Model and page type are the cache's. */
 typedef struct page_seed {
     descent_depth depth; /* zero where the model deepens: planes serve every depth */
+    float step_scale;
     uint64_t share_group;
 } page_seed;
 

@@ -2,11 +2,12 @@
  *
  *     x_i(0) = h_i,   g_i = norm(x_i(t)),   x_i(t+1) = x_i(t) - eta[min(t, n-1)] * P grad_i(t)
  *
- * with the history frozen at the sub-layer's input h. Called by layered.c. Plane l holds for each token R_j W^K u_j and, where
- * there is a diagonal, u_j behind it, u_j = norm(h_j); it is written by the first attention step of layer l. K heads of width
- * D; arrays are [rows][stride]. */
+ * (eta times the sequence's step_scale, 1 unless asked) with the history frozen at the sub-layer's input h. Called by
+ * layered.c. Plane l holds for each token R_j W^K u_j and, where there is a diagonal, u_j behind it, u_j = norm(h_j); it is
+ * written by the first attention step of layer l. K heads of width D; arrays are [rows][stride]. */
 #include "attention.h"
 #include "layered.h"
+#include "sequence.h"
 #include "status.h"
 
 #include <math.h>
@@ -88,7 +89,7 @@ static void precondition(const tile *t, const rates *s)
     k->wide[RATED] = gradient;
 }
 
-/* NEXT_X = X - eta[min(t, n-1)] * P GRADIENT */
+/* NEXT_X = X - step_scale * eta[min(t, n-1)] * P GRADIENT */
 static void descend(const tile *t, const rates *s)
 {
     workspace *k = t->work;
@@ -96,7 +97,7 @@ static void descend(const tile *t, const rates *s)
     precondition(t, s);
     for (size_t i = 0; i < t->n; i++) {
         size_t step = t->rows[i]->where.step;
-        float eta = s->eta[step < s->n_eta ? step : s->n_eta - 1];
+        float eta = t->rows[i]->sequence->seed.step_scale * s->eta[step < s->n_eta ? step : s->n_eta - 1];
         for (size_t c = 0; c < C; c++)
             k->wide[WIDE_NEXT_X][i * ws + c] = k->wide[WIDE_X][i * ws + c] - eta * k->wide[GRADIENT][i * ws + c];
     }

@@ -3,6 +3,7 @@
  *     g_i      = norm(x_i(t))
  *     x_i(t+1) = x_i(t) - R ( grad_AT_i + s * grad_FF_i )
  *
+ * R times the sequence's step_scale, which is 1 unless asked.
  * A row step is one application of the block, plane t holds g_j(t). The attention reads history in the form that needs only
  * g: q_h = H_h^T g_i, score_j = q_h . g_j, u_h = sum_j p_hj g_j, grad_AT_i = - sum_h alpha_h H_h u_h.
  * Arrays are [rows][stride] over the tile; C is the width, F the feed-forward's hidden width. */
@@ -311,7 +312,7 @@ static void forces(const tile *t, const float *g, bool gradient, energies energy
 
 /* ---- The step -------------------------------------------------------------------------------------------------- */
 
-/* NEXT_X = X - R ( grad_AT + s grad_FF ) */
+/* NEXT_X = X - step_scale R ( grad_AT + s grad_FF ) */
 static void descend(const tile *t)
 {
     const nrgpt *w = t->model->weights;
@@ -322,13 +323,15 @@ static void descend(const tile *t)
             k->wide[FEED][i * ws + c] = w->ff_scale * k->wide[FEED][i * ws + c] - k->wide[ATTENTION][i * ws + c];
     const float *gradient = k->wide[FEED];
     if (w->rate == RATE_MATRIX) tile_project(t, &w->rate_matrix, NULL, gradient, ws, k->wide[RATED], ws, false);
-    for (size_t i = 0; i < t->n; i++)
+    for (size_t i = 0; i < t->n; i++) {
+        float step_scale = t->rows[i]->sequence->seed.step_scale;
         for (size_t c = 0; c < C; c++) {
             size_t at = i * ws + c;
             float update =
                 w->rate == RATE_MATRIX ? k->wide[RATED][at] : w->rate_vector[w->rate == RATE_DIAG ? c : 0] * gradient[at];
-            k->wide[NEXT_X][at] = k->wide[X][at] - update;
+            k->wide[NEXT_X][at] = k->wide[X][at] - step_scale * update;
         }
+    }
 }
 
 /* Rows that only read their energy at x(T) need plane T of earlier tokens that stopped at T: its contents follow from the

@@ -70,6 +70,21 @@ static descent_code sequence_alive(const descent_sequence *s, descent_status *st
 
 /* ---- Making and unmaking --------------------------------------------------------------------------------------- */
 
+/* Only a descent has a rate, and where there is one there is an energy. */
+static descent_code step_scale_check(const descent_model_info *info, float scale, descent_status *status)
+{
+    const float most = 4.0f;
+    bool descends = false;
+    for (uint32_t k = 0; k < info->kinds; k++) descends = descends || info->terms[k] > 0;
+    if (!(scale > 0 && scale <= most))
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "step_scale is %g; expected more than 0, at most %g", (double)scale,
+                            (double)most);
+    if (!descends && scale != 1.0f)
+        return descent_fail(status, DESCENT_UNSUPPORTED, "step_scale is %g: %s (%s, %s) has no inference rate; expected 1",
+                            (double)scale, info->name, info->family, info->variant);
+    return DESCENT_OK;
+}
+
 static void sequence_settle(descent_sequence *s)
 {
     const descent_model *model = s->cache->model;
@@ -85,12 +100,15 @@ descent_code descent_sequence_create(descent_cache *cache, const descent_sequenc
     if (!options) options = &defaults;
     descent_depth depth = options->depth, none = {{0}};
     if (!memcmp(&depth, &none, sizeof depth)) depth = cache->model->info.trained;
+    float step_scale = options->step_scale == 0 ? 1.0f : options->step_scale;
     descent_code code = depth_check(cache->model, depth, status);
+    if (code == DESCENT_OK) code = step_scale_check(&cache->model->info, step_scale, status);
     if (code != DESCENT_OK) return code;
     descent_sequence *s = calloc(1, sizeof *s);
     if (!s) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a sequence");
     s->cache = cache;
     s->depth = depth;
+    s->seed.step_scale = step_scale;
     s->seed.share_group = options->share_group;
     s->no_sharing = options->no_sharing;
     s->private_from = SIZE_MAX;

@@ -16,14 +16,15 @@
 #include <unistd.h>
 
 static const char magic[8] = "DSCNTSEQ";
-enum { VERSION = 1 };
+enum { VERSION = 2 };
 
 typedef struct header {
     char magic[8];
-    uint32_t version, page_type;
+    uint32_t version;
+    float step_scale;
     uint64_t fingerprint, length, share_group;
     uint16_t depth[DESCENT_MAX_KINDS];
-    uint32_t has_starts;
+    uint16_t page_type, has_starts;
 } header;
 
 /* One file being written or read, its running hash, and the first thing that went wrong. */
@@ -89,7 +90,8 @@ static void put_page(stream *out, const descent_sequence *s, size_t block)
 static void put_sequence(stream *out, const descent_sequence *s)
 {
     header h = {.version = VERSION,
-                .page_type = (uint32_t)s->cache->page_type,
+                .page_type = (uint16_t)s->cache->page_type,
+                .step_scale = s->seed.step_scale,
                 .fingerprint = s->cache->model->info.fingerprint,
                 .length = s->length,
                 .share_group = s->seed.share_group,
@@ -222,7 +224,7 @@ static descent_code check_header(const descent_cache *cache, const header *h, co
         return descent_fail(status, DESCENT_UNSUPPORTED, "%s has version %u; this program reads %d", path, h->version, VERSION);
     if (h->fingerprint != info->fingerprint)
         return descent_fail(status, DESCENT_BAD_FILE, "%s was saved with another model than %s", path, info->name);
-    if (h->page_type != (uint32_t)cache->page_type)
+    if (h->page_type != cache->page_type)
         return descent_fail(status, DESCENT_BAD_FILE, "%s was saved with another page type than this cache has", path);
     if (h->length > info->context)
         return descent_fail(status, DESCENT_BAD_FILE, "%s holds %llu tokens; the context of %s holds %u", path,
@@ -248,7 +250,7 @@ static descent_code take_sequence(stream *in, descent_cache *cache, const char *
     if (in->failed) return short_file(path, status);
     descent_code code = check_header(cache, &h, path, status);
     if (code != DESCENT_OK) return code;
-    descent_sequence_options options = {.share_group = h.share_group};
+    descent_sequence_options options = {.step_scale = h.step_scale, .share_group = h.share_group};
     memcpy(options.depth.steps, h.depth, sizeof h.depth);
     if ((code = descent_sequence_create(cache, &options, made, status)) != DESCENT_OK) return code;
     descent_sequence *s = *made;

@@ -40,13 +40,14 @@ typedef struct service {
     struct job_queue *ready; /* job.c's: jobs with events, under a mutex */
 } service;
 
-/* One request from its headers to its end. */
+/* One request from its headers to its end. It lives until its HTTP request is done and its job is over, whichever is last: the
+ * generations of a client that left are counted in its line of the log like any other's. */
 struct exchange {
     service *service;
-    http_request *request;
+    http_request *request;     /* NULL once it is done, while the job is still ending */
     const struct route *route; /* NULL: no such path */
     uint64_t key_group;        /* the number of the key it came with, 0 without keys: descent_generation_options.share_group */
-    job *job;                  /* NULL: none */
+    job *job;                  /* NULL: none, or over */
     log_request log;           /* filled as things become known; its texts live in `log_text` or are the request's */
     char log_steps[24], log_model[160], log_error[256], log_ignored[80];
     exchange *next, *previous;
@@ -54,6 +55,8 @@ struct exchange {
 
 /* Answers; the JSON is released here. Compact, UTF-8; NULL stands for memory that ran out: 500. */
 void exchange_reply(exchange *x, unsigned status, json_t *body);
+/* The same with a body that is JSON text already, copied: whole answers and their logprobs are written as text (answer.h). */
+void exchange_reply_text(exchange *x, unsigned status, const char *body, size_t bytes);
 void exchange_fail(exchange *x, const api_error *error);
 
 /* ---- Endpoints: called with the whole body, each answers or starts a job ------------------------------------------- */
@@ -75,7 +78,7 @@ void endpoint_openapi(exchange *x);
 
 /* ---- job.c -------------------------------------------------------------------------------------------------------- */
 
-/* The client left: its generations are cancelled. */
+/* The client left: its generations are cancelled. exchange.job stays until they have ended. */
 void job_gone(job *j);
 /* Ends every job of the service: streams get the error event and end without [DONE], the others a 503. At the end of a drain. */
 void jobs_end_all(service *s);
@@ -84,6 +87,10 @@ int jobs_open(service *s);
 void jobs_close(service *s);
 
 /* ---- service.c ---------------------------------------------------------------------------------------------------- */
+
+/* job.c: the exchange's last generation has ended, x->log is filled and x->job is NULL. Frees the exchange where its request is
+ * done already. */
+void exchange_job_over(exchange *x);
 
 /* The handler for http_listen; `user` is the service. `admin_only`: nothing but /health, /ready and /metrics is there. */
 http_handler service_handler(service *s);

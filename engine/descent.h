@@ -498,11 +498,15 @@ typedef struct descent_generation_options {
     void *user;
 } descent_generation_options;
 
+enum { DESCENT_ROW_BUCKETS = 12 };
+
 typedef struct descent_scheduler_state {
     size_t running, waiting;     /* generations */
     size_t rows;                 /* in the batch now */
     uint64_t steps;              /* batch steps made */
     uint64_t row_steps;          /* rows advanced, in all */
+    uint64_t steps_by_rows[DESCENT_ROW_BUCKETS]; /* of the steps, those that advanced more than 2^(i-1) and at most 2^i rows; the
+                                                    last: more than 1,024 */
     uint64_t pauses;
     double seconds_since_step;   /* since the last step was made or there was nothing to do */
     descent_cache_usage cache;

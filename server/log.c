@@ -1,0 +1,198 @@
+/* log.c: see log.h. A line is put together in a buffer of its own and leaves by one write(2): lines of several threads, and of
+ * several processes on one pipe, do not mix. Every text in it is bounded and made printable first, so that no client writes
+ * into the log more than one line of at most LINE_MOST bytes, which is what a pipe takes at once.
+ */
+#include "log.h"
+
+#include "utf8.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LINE_MOST = 4096, MESSAGE_MOST = 1024, IGNORED_NAMES = 256 };
+enum { WORD_MOST = 32, NAME_MOST = 192, TEXT_MOST = 512 };
+
+typedef struct line {
+    char text[LINE_MOST];
+    size_t bytes;
+} line;
+
+static _Atomic log_format format_now = LOG_JSON;
+static const char *const level_names[] = {"info", "warning", "error"};
+
+void log_set_format(log_format format)
+{
+    atomic_store(&format_now, format);
+}
+
+__attribute__((format(printf, 2, 3))) static void put(line *l, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    size_t room = sizeof l->text - 1 - l->bytes; /* the newline has its place */
+    int written = vsnprintf(l->text + l->bytes, room, format, arguments);
+    va_end(arguments);
+    if (written > 0) l->bytes += (size_t)written < room ? (size_t)written : room - 1;
+}
+
+/* Text as one printable line of less than `most` bytes, as a JSON string: at most twice as long. */
+static void put_quoted(line *l, const char *text, size_t most)
+{
+    char printable[MESSAGE_MOST], quoted[2 * MESSAGE_MOST];
+    size_t n = 0;
+    for (const char *c = utf8_printable(text, strnlen(text, 2 * most), printable, most); *c; c++) {
+        if (*c == '"' || *c == '\\') quoted[n++] = '\\';
+        quoted[n++] = *c;
+    }
+    put(l, "\"%.*s\"", (int)n, quoted);
+}
+
+/* ,"key":"text" where there is a text. The `most` of all fields, doubled, fit into a line with the rest of it. */
+static void put_field(line *l, const char *key, const char *text, size_t most)
+{
+    if (!text) return;
+    put(l, ",\"%s\":", key);
+    put_quoted(l, text, most);
+}
+
+/* The same for people: what stands before it, then the text. */
+static void put_words(line *l, const char *before, const char *text, size_t most)
+{
+    char printable[MESSAGE_MOST];
+    if (text) put(l, "%s%s", before, utf8_printable(text, strnlen(text, 2 * most), printable, most));
+}
+
+static void put_seconds(line *l, const char *key, double seconds)
+{
+    put(l, ",\"%s\":%.6f", key, isfinite(seconds) && seconds > 0 ? seconds : 0.0);
+}
+
+/* Begins a line: time in UTC, level. */
+static void begin(line *l, log_format format, log_level level)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    struct tm utc;
+    (void)gmtime_r(&now.tv_sec, &utc);
+    char date[32];
+    (void)strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &utc);
+    const char *name = level_names[level];
+    l->bytes = 0;
+    if (format == LOG_JSON)
+        put(l, "{\"time\":\"%s.%03ldZ\",\"level\":\"%s\"", date, now.tv_nsec / 1000000, name);
+    else
+        put(l, "%s.%03ldZ %-7s", date, now.tv_nsec / 1000000, name);
+}
+
+/* Standard error may be a pipe whose reader is gone or slow: a line that does not leave is lost, the server goes on. */
+static void end(line *l, log_format format)
+{
+    if (format == LOG_JSON) put(l, "}");
+    l->text[l->bytes++] = '\n';
+    for (size_t sent = 0; sent < l->bytes;) {
+        ssize_t n = write(STDERR_FILENO, l->text + sent, l->bytes - sent);
+        if (n < 0 && errno != EINTR) return;
+        if (n > 0) sent += (size_t)n;
+    }
+}
+
+void log_line(log_level level, const char *format, ...)
+{
+    char message[MESSAGE_MOST];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    log_format how = atomic_load(&format_now);
+    line l;
+    begin(&l, how, level);
+    if (how == LOG_JSON) {
+        put(&l, ",\"message\":");
+        put_quoted(&l, message, MESSAGE_MOST);
+    } else {
+        char printable[MESSAGE_MOST];
+        put(&l, " %s", utf8_printable(message, strlen(message), printable, sizeof printable));
+    }
+    end(&l, how);
+}
+
+/* True the first time a name comes, for as many names as there is room for: what clients make up does not fill the log. */
+static bool first_time(const char *name)
+{
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static uint64_t seen[IGNORED_NAMES];
+    static size_t count;
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    for (const char *c = name; *c; c++) hash = (hash ^ (unsigned char)*c) * 1099511628211u;
+    pthread_mutex_lock(&mutex);
+    bool first = count < IGNORED_NAMES;
+    for (size_t i = 0; i < count && first; i++) first = seen[i] != hash;
+    if (first) seen[count++] = hash;
+    pthread_mutex_unlock(&mutex);
+    return first;
+}
+
+static void request_json(line *l, const log_request *r, const char *ignored)
+{
+    put_field(l, "id", r->id, NAME_MOST);
+    put_field(l, "method", r->method, WORD_MOST);
+    put_field(l, "path", r->path, TEXT_MOST);
+    put_field(l, "peer", r->peer, NAME_MOST);
+    put(l, ",\"status\":%u", r->status);
+    put_seconds(l, "seconds", r->seconds);
+    if (r->model) {
+        put_field(l, "model", r->model, NAME_MOST);
+        put_field(l, "steps", r->steps, WORD_MOST);
+        put(l, ",\"sequences\":%" PRIu32 ",\"prompt_tokens\":%" PRIu64 ",\"cached_tokens\":%" PRIu64, r->sequences,
+            r->prompt_tokens, r->cached_tokens);
+        put(l, ",\"generated_tokens\":%" PRIu64 ",\"token_steps\":%" PRIu64, r->generated_tokens, r->token_steps);
+        put_seconds(l, "queue_seconds", r->queue_seconds);
+        put_seconds(l, "compute_seconds", r->compute_seconds);
+    }
+    put_field(l, "finish", r->finish, WORD_MOST);
+    put_field(l, "ignored", ignored, NAME_MOST);
+    put_field(l, "error", r->error, TEXT_MOST);
+}
+
+static void request_text(line *l, const log_request *r, const char *ignored)
+{
+    put_words(l, " ", r->method, WORD_MOST);
+    put_words(l, " ", r->path, TEXT_MOST);
+    put(l, " %u %.3f s", r->status, r->seconds);
+    if (r->model) {
+        put_words(l, ", ", r->model, NAME_MOST);
+        put_words(l, " T ", r->steps, WORD_MOST);
+        put(l, ": %" PRIu64 " prompt tokens (%" PRIu64 " cached), %" PRIu64 " generated, %" PRIu64 " token-steps",
+            r->prompt_tokens, r->cached_tokens, r->generated_tokens, r->token_steps);
+        if (r->sequences > 1) put(l, ", %" PRIu32 " sequences", r->sequences);
+        put(l, ", queued %.3f s, computed %.3f s", r->queue_seconds, r->compute_seconds);
+    }
+    put_words(l, ", ", r->finish, WORD_MOST);
+    put_words(l, ", unknown field ", ignored, NAME_MOST);
+    put_words(l, ": ", r->error, TEXT_MOST);
+    put_words(l, " | ", r->peer, NAME_MOST);
+    put_words(l, " ", r->id, NAME_MOST);
+}
+
+void log_request_line(const log_request *request)
+{
+    const char *ignored = request->ignored && first_time(request->ignored) ? request->ignored : NULL;
+    log_level level = request->status >= 500 ? LOG_ERROR : LOG_INFO;
+    log_format how = atomic_load(&format_now);
+    line l;
+    begin(&l, how, level);
+    if (how == LOG_JSON)
+        request_json(&l, request, ignored);
+    else
+        request_text(&l, request, ignored);
+    end(&l, how);
+}

@@ -22,9 +22,11 @@ access *access_create(const access_options *options, char message[HTTP_MESSAGE_S
 int access_reload(access *a, char message[HTTP_MESSAGE_SIZE]);
 void access_destroy(access *a);
 
-/* Checks Host, key and content type of a request whose headers are there. `open`: a path that needs no key. On true *key_group is the
- * number of its key, from 1 on, stable across reloads for a key that stays; 0 without keys. */
+/* Checks Host (403) and key (401) of a request whose headers are there. `open`: a path that needs no key. On true *key_group is
+ * the number of its key, from 1 on, stable across reloads for a key that stays; 0 without one. */
 bool access_check(const access *a, const http_request *request, bool open, uint64_t *key_group, api_error *error);
+/* A body must say that it is JSON (415): a page of another origin cannot send such a one without asking first (CORS). */
+bool access_json(const http_request *request, api_error *error);
 
 /* Adds CORS headers to an answer where they are on and the origin is allowed; answers a preflight and returns true. */
 bool access_cors(const access *a, http_request *request);

@@ -68,6 +68,7 @@ void *http_context(const http_request *request);
 
 const char *http_method(const http_request *request);
 const char *http_path(const http_request *request);                      /* without the query, percent-decoded */
+const char *http_query(const http_request *request, const char *name);   /* ?name=value, percent-decoded; NULL: none */
 const char *http_header(const http_request *request, const char *name); /* NULL: none; the first where there are several */
 const char *http_peer(const http_request *request);                      /* the client's address as text; see trusted_proxies */
 bool http_peer_is_loopback(const http_request *request);

@@ -48,7 +48,8 @@ struct exchange {
     const struct route *route; /* NULL: no such path */
     uint64_t key_group;        /* the number of the key it came with, 0 without keys: descent_generation_options.share_group */
     job *job;                  /* NULL: none, or over */
-    log_request log;           /* filled as things become known; its texts live in `log_text` or are the request's */
+    log_request log;           /* filled as things become known; its texts live here */
+    char log_id[HTTP_ID_SIZE], log_method[16], log_path[256], log_peer[64]; /* service.c's */
     char log_steps[24], log_model[160], log_error[256], log_ignored[80];
     exchange *next, *previous;
 };

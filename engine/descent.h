@@ -166,6 +166,10 @@ DESCENT_API bool descent_tokenizer_has_text(const descent_tokenizer *tokenizer, 
 /* The bytes token `id` appends to a text, owned by the tokenizer: possibly part of a UTF-8 character, possibly none. */
 DESCENT_API const char *descent_tokenizer_piece(const descent_tokenizer *tokenizer, uint32_t id, size_t *bytes);
 
+/* The token as the file spells it ("</s>" of one that has no text), valid UTF-8, not NUL-terminated, owned by the
+ * tokenizer; *bytes is 0 for an id the file has no token for. */
+DESCENT_API const char *descent_tokenizer_spelling(const descent_tokenizer *tokenizer, uint32_t id, size_t *bytes);
+
 /* Decodes a stream of tokens into text that is valid UTF-8 at every moment: bytes of an unfinished character are held
  * back, bytes that can never become one come out as U+FFFD. */
 typedef struct descent_decoder descent_decoder;

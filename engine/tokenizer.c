@@ -271,6 +271,13 @@ const char *descent_tokenizer_piece(const descent_tokenizer *tokenizer, uint32_t
     return piece.text;
 }
 
+const char *descent_tokenizer_spelling(const descent_tokenizer *tokenizer, uint32_t id, size_t *bytes)
+{
+    token_string spelling = id < tokenizer->count ? tokenizer->spellings[id] : (token_string){"", 0};
+    *bytes = spelling.bytes;
+    return spelling.text;
+}
+
 static descent_code encode(const descent_tokenizer *t, const char *text, size_t bytes, int flags, token_list *list,
                            descent_status *status)
 {

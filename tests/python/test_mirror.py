@@ -79,7 +79,7 @@ SCALARS = {
 }
 OPAQUE = set(re.findall(r"typedef struct (\w+) \1;", TEXT))
 # Text that may hold NULs: ctypes would cut a c_char_p at the first.
-BYTES = {"descent_tokenizer_piece", "descent_decoder_push", "descent_decoder_finish"}
+BYTES = {"descent_tokenizer_piece", "descent_tokenizer_spelling", "descent_decoder_push", "descent_decoder_finish"}
 
 
 def native_type(c_type, function, result=False):

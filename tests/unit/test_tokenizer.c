@@ -402,6 +402,13 @@ static void spm_special_tokens(void **state)
     const uint32_t silent[] = {BOS, EOS, PAD, SPM_COUNT};
     for (size_t i = 0; i < COUNT(silent); i++) piece_is(t, silent[i], "", false);
     piece_is(t, BYTE + 0xE2, "\xe2", true);
+    const char *const spellings[] = {"<s>", "</s>", "<pad>", ""};
+    for (size_t i = 0; i < COUNT(silent); i++) {
+        size_t bytes;
+        const char *spelling = descent_tokenizer_spelling(t, silent[i], &bytes);
+        assert_int_equal(bytes, strlen(spellings[i]));
+        assert_memory_equal(spelling, spellings[i], bytes);
+    }
     tokenizer_free(t);
 }
 

@@ -176,6 +176,12 @@ class Model(Handle):
         text = library.descent_tokenizer_piece(self._tokenizer, token, ctypes.byref(size))
         return ctypes.string_at(text, size.value) if size.value else b""
 
+    def spelling(self, token):
+        """The token as the file spells it, its name also where it has no text: "</s>"."""
+        size = ctypes.c_size_t()
+        text = library.descent_tokenizer_spelling(self._tokenizer, token, ctypes.byref(size))
+        return ctypes.string_at(text, size.value).decode() if size.value else ""
+
     def decode(self, ids):
         """Text of token ids; bytes that are no UTF-8 come out as U+FFFD."""
         return "".join(self.decode_stream(id_array(ids).tolist()))

@@ -142,6 +142,7 @@ FUNCTIONS = {
     "descent_tokenizer_encode": (c_int, [_handle, c_char_p, c_size_t, c_int, POINTER(_ids), _size, _status]),
     "descent_tokenizer_has_text": (c_bool, [_handle, c_uint32]),
     "descent_tokenizer_piece": (POINTER(c_uint8), [_handle, c_uint32, _size]),
+    "descent_tokenizer_spelling": (POINTER(c_uint8), [_handle, c_uint32, _size]),
     "descent_decoder_create": (c_int, [_handle, _out, _status]),
     "descent_decoder_destroy": (None, [_handle]),
     "descent_decoder_push": (POINTER(c_uint8), [_handle, c_uint32, _size]),

@@ -42,12 +42,13 @@ def begin(run, text, *options):
     return started
 
 
-@pytest.mark.parametrize("optimizer", ["muon", "adamw"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_run_that_was_stopped_goes_on_to_the_same_losses(tmp_path, text, optimizer, dtype):
-    options = ["--text", str(text), *SMALL, "--optimizer", optimizer, "--dtype", dtype]
+@pytest.mark.parametrize("optimizer, dtype, dropout", [
+    ("muon", "float32", "0"), ("muon", "bfloat16", "0.2"), ("adamw", "float32", "0.2"), ("adamw", "bfloat16", "0")])
+def test_a_run_that_was_stopped_goes_on_to_the_same_losses(tmp_path, text, optimizer, dtype, dropout):
+    chosen = ["--optimizer", optimizer, "--dtype", dtype, "--dropout", dropout]
+    options = ["--text", str(text), *SMALL, *chosen]
     train.main([str(tmp_path / "whole"), *options])
-    stopped = begin(tmp_path / "stopped", text, "--optimizer", optimizer, "--dtype", dtype)
+    stopped = begin(tmp_path / "stopped", text, *chosen)
     stopped.model.dtype = stopped.optimizer.dtype = getattr(torch, dtype)
     for _ in range(5):
         stopped.advance()
@@ -142,6 +143,19 @@ def test_a_gradient_that_is_not_finite_moves_nothing(tmp_path, text):
     run.advance()
     assert all(torch.equal(before[n], p) for n, p in run.model.parameters.items())
     assert run.step == 1
+
+
+def test_beta_is_the_model_s(tmp_path, text):
+    run = begin(tmp_path / "run", text, "--beta", "0.25")
+    run.export()
+    assert json.loads((tmp_path / "run" / "model" / "config.json").read_text())["beta"] == 0.25
+
+
+def test_training_drops_out_and_validation_does_not(tmp_path, text):
+    runs = [begin(tmp_path / name, text, "--dropout", share) for name, share in (("with", "0.5"), ("without", "0"))]
+    assert runs[0].validate() == runs[1].validate()
+    assert runs[0].advance()[0] != runs[1].advance()[0]
+    assert runs[0].model.dropout is None
 
 
 @pytest.mark.parametrize("model", ["nrgpt", "gpt", "gpt-rec-parallel", "cem", "llama", "cem-swiglu", "llama-cem"])

@@ -11,7 +11,7 @@ import golden
 from descent_train import fused
 from descent_train.cem import CEM
 from descent_train.gpt import GPT
-from descent_train.nrgpt import NRGPT
+from descent_train.nrgpt import NRGPT, masked
 
 
 @pytest.fixture(params=["compiled", "formulas"])
@@ -267,3 +267,38 @@ def test_bfloat16_products_stay_near_float32():
         depth = min(logits)
         a, b = exact.logits(tokens, depth).detach(), rounded.logits(tokens, depth).float().detach()
         assert 0 < (a - b).norm() / a.norm() < 0.03, name
+
+
+# ---- Dropout -----------------------------------------------------------------------------------------------------------
+
+
+# Golden model -> masks of a pass at T = 3, reads of a normalised state: of CEM's also the one its keys or gate are made of.
+MASKS = {"nrgpt-ff2w": (1, 3), "gpt-rec-parallel": (2, 6), "gpt": (4, 4), "cem-shared-r8-silu": (4, 16)}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_dropout_is_one_mask_a_sublayer_at_all_its_steps(name, monkeypatch):
+    """Every state that a sub-layer reads is without the same numbers, about the share asked, and the others are enlarged."""
+    model, (tokens, _) = golden.load(name), golden.expected(name)
+    used, original = [], masked
+    for module in ("nrgpt", "gpt", "cem"):
+        monkeypatch.setattr(f"descent_train.{module}.masked", lambda g, mask: used.append(mask) or original(g, mask))
+    with model.dropping(0.25, 7):
+        model.logits(tokens, 3)
+    used = [mask for mask in used if mask is not None]  # the head reads all of the last state
+    masks = {id(mask): mask for mask in used}.values()
+    assert (len(masks), len(used)) == MASKS[name]
+    for mask in masks:
+        assert sorted(set(mask.flatten().tolist())) == [0.0, pytest.approx(1 / 0.75)]
+        assert abs(float((mask == 0).float().mean()) - 0.25) < 4 * math.sqrt(0.25 * 0.75 / mask.numel())
+
+
+def test_dropout_draws_what_its_seed_says():
+    model, (tokens, _) = golden.load("nrgpt-ff2w"), golden.expected("nrgpt-ff2w")
+    with torch.no_grad():
+        def dropped(seed):
+            with model.dropping(0.25, seed):
+                return model.logits(tokens, 3)
+        plain = model.logits(tokens, 3)
+        assert torch.equal(dropped(1), dropped(1)) and not torch.equal(dropped(1), dropped(2))
+        assert torch.equal(model.logits(tokens, 3), plain)

@@ -27,6 +27,8 @@ TEXT = ["run", "--text", "verse.txt"]
     ("--text v --lr inf", "argument --lr: 'inf'"),
     ("--text v --clip 0", "argument --clip: '0'; expected a number above 0"),
     ("--text v --short-windows 1.1", "argument --short-windows: '1.1'; expected a number of at least 0 and at most 1"),
+    ("--text v --dropout 0.91", "argument --dropout: '0.91'; expected a number of at least 0 and at most 0.9"),
+    ("--text v --beta 0", "argument --beta: '0'; expected a number above 0"),
     ("--text v --rate fast", "--rate is 'fast'; expected matrix, diag or a number"),
     ("--text v --rate nan", "--rate is 'nan'"),
     ("--text v --random-steps 3 1", "--random-steps 3 1: expected LOW <= HIGH"),

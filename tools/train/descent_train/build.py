@@ -55,7 +55,7 @@ def build_model(a, vocab, device, dtype):
         return GPT({**common, "model_type": a.model, "n_layer": blocks}, device, dtype, a.seed)
     rate = a.rate if a.rate in ("matrix", "diag") else "scalar"
     config = {**common, "n_layer": a.steps, "feed_forward": a.feed_forward, "tril_plus_one": a.mask == "strict",
-              "norm": a.norm, "rate": rate}
+              "norm": a.norm, "rate": rate, "beta": a.beta}
     if rate == "scalar":
         config["rate_value"] = float(a.rate)
     return NRGPT(config, device, dtype, a.seed)

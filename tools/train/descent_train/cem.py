@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from . import fused
-from .nrgpt import Model
+from .nrgpt import Model, masked
 
 
 class CEM(Model):
@@ -54,8 +54,9 @@ class CEM(Model):
             self.add(prefix + "precond.u", C, c["precond_rank"], std=0.02, generator=gen)
             self.add(prefix + "precond.v", C, c["precond_rank"], std=0.02, generator=gen)
 
-    def norm(self, x, weight):
-        return (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.config["norm_eps"]) * weight).to(self.dtype)
+    def norm(self, x, weight, mask=None):
+        y = (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.config["norm_eps"]) * weight).to(self.dtype)
+        return masked(y, mask)
 
     def descend(self, x, down, prefix, t, w):
         """x(t+1) of x(t), down = -grad: the preconditioner P and the rate eta."""
@@ -71,12 +72,13 @@ class CEM(Model):
         c = self.config
         heads, scale = c["n_head"], 1 / math.sqrt(c["n_embd"] // c["n_head"])
         B, L, C = h.shape
-        u = self.norm(h, w[prefix + "norm.weight"])
+        mask = self.mask(h)
+        u = self.norm(h, w[prefix + "norm.weight"], mask)
         wq, diag = w[prefix + "wq.weight"], w.get(prefix + "diag")
         k = fused.Rotate.apply(u @ w[prefix + "wk.weight"].t(), heads, *turn, False)
         x = h
         for t in range(T):
-            g = self.norm(x, w[prefix + "norm.weight"])
+            g = self.norm(x, w[prefix + "norm.weight"], mask)
             q = fused.Rotate.apply(g @ wq.t(), heads, *turn, False)
             if c["attn_diag"] == "shared":
                 d = diag.to(g.dtype)
@@ -112,7 +114,7 @@ class CEM(Model):
         c = self.config
         B, L, C = h.shape
         heads, scale = c["n_head"], 1 / math.sqrt(C // c["n_head"])
-        u = self.norm(h, w[prefix + "norm.weight"])
+        u = self.norm(h, w[prefix + "norm.weight"], self.mask(h))
         shape = (B * heads, L, C // heads)
         q, k = (fused.Rotate.apply(u @ w[f"{prefix}{n}.weight"].t(), heads, *turn, False) for n in ("wq", "wk"))
         v = (u @ w[prefix + "wv.weight"].t()).view(B, L, heads, -1).transpose(1, 2).reshape(shape)
@@ -124,14 +126,15 @@ class CEM(Model):
 
     def mlp(self, h, prefix, T, w):
         gelu = self.config["mlp_act"] == "gelu"
-        v, up, x = self.norm(h, w[prefix + "norm.weight"]) @ w[prefix + "gate.weight"].t(), w[prefix + "up.weight"], h
+        weight, up, x, mask = w[prefix + "norm.weight"], w[prefix + "up.weight"], h, self.mask(h)
+        v = self.norm(h, weight, mask) @ w[prefix + "gate.weight"].t()
         for t in range(T):
-            z = self.norm(x, w[prefix + "norm.weight"]) @ up.t()
+            z = self.norm(x, weight, mask) @ up.t()
             x = self.descend(x, fused.Gate.apply(z, v, gelu) @ up, prefix, t, w)
         return x
 
     def swiglu(self, h, prefix, w):
-        u = self.norm(h, w[prefix + "norm.weight"])
+        u = self.norm(h, w[prefix + "norm.weight"], self.mask(h))
         y = fused.Gate.apply(u @ w[prefix + "gate.weight"].t(), u @ w[prefix + "up.weight"].t(), False)
         return h + (y @ w[prefix + "down.weight"].t()).float()
 

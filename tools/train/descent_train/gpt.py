@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from . import fused
-from .nrgpt import Model
+from .nrgpt import Model, masked
 
 
 class GPT(Model):
@@ -71,22 +71,23 @@ class GPT(Model):
         z = self._apply(g.view(B * L, C), block + "ffwd.net.0", w)
         return self._apply(torch.relu(z), block + "ffwd.net.2", w).view(B, L, C)
 
-    def step(self, x, block, w, probe):
-        one = self.norm(x, block + "ln1").to(self.dtype)
+    def step(self, x, block, w, probe, masks):
+        one = masked(self.norm(x, block + "ln1").to(self.dtype), masks[0])
         if self.recursive:
-            two = self.norm(x, block + "ln2").to(self.dtype)
+            two = masked(self.norm(x, block + "ln2").to(self.dtype), masks[1])
             return x + (self.attention(one, block, w, probe) + self.feed_forward(two, block, w)).float()
         x = x + self.attention(one, block, w, probe).float()
-        return x + self.feed_forward(self.norm(x, block + "ln2").to(self.dtype), block, w).float()
+        return x + self.feed_forward(masked(self.norm(x, block + "ln2").to(self.dtype), masks[1]), block, w).float()
 
     def states(self, ids, T=None, probe=None, start=0):
         """x before and after every block, one after the other, of tokens at positions from `start` on."""
         p, w = self.parameters, self.cast()
         places = p["position_embedding_table.weight"][start:start + ids.shape[1]]
         x = F.embedding(ids, p["token_embedding_table.weight"]) + places
+        masks = {block: (self.mask(x), self.mask(x)) for block in self.blocks}
         yield x
         for block in self.blocks * (T or self.config["n_layer"]) if self.recursive else self.blocks:
-            x = self.step(x, block, w, probe)
+            x = self.step(x, block, w, probe, masks[block])
             yield x
 
     def read(self, x):

@@ -129,7 +129,7 @@ def read_state(directory, device):
 
 class Run:
     """One training run in `directory`. `chosen` has: iterations batch block lr muon_lr optimizer decay warmup clip
-    short_windows read validate_every validate_at validate_windows checkpoint_minutes seed."""
+    dropout short_windows read validate_every validate_at validate_windows checkpoint_minutes seed."""
 
     def __init__(self, directory, model, data, depths, chosen):
         self.directory, self.model, self.data, self.depths, self.o = directory, model, data, depths, chosen
@@ -209,7 +209,9 @@ class Run:
         x, y = (torch.from_numpy(a).to(self.model.device) for a in (x, y))
         for p in self.model.parameters.values():
             p.grad = None
-        loss = self.loss(x, y.flatten(), depth, where)
+        seed = int(self.rng.integers(2 ** 63)) if o["dropout"] else 0
+        with self.model.dropping(o["dropout"], seed):
+            loss = self.loss(x, y.flatten(), depth, where)
         loss.backward()
         for p in self.model.parameters.values():
             if p.grad is None:

@@ -4,12 +4,17 @@ energy gradients are written out (models of arXiv 2512.16762). Autograd sees fir
 Shapes: B sequences of L tokens, C width, H heads, F hidden width, V vocabulary. A model is a plain object: `config`,
 `parameters` (name -> float32 tensor), `logits(ids, T)`; matrices are cast once a pass to the type products run in.
 """
+import contextlib
 import math
 
 import torch
 import torch.nn.functional as F
 
 from . import fused
+
+
+def masked(g, mask):
+    return g if mask is None else g * mask
 
 
 class Model:
@@ -36,6 +41,27 @@ class Model:
         place = torch.arange(block)[:, None] * (2 * math.pi / (4 * block)) ** torch.linspace(0, 1, (C + 1) // 2)
         waves = torch.stack((place.sin(), place.cos()), -1).view(block, -1)[:, :C] * (std * math.sqrt(2))
         self.parameters["position_embedding_table.weight"] = waves.contiguous().to(self.device).requires_grad_()
+
+    dropout = None  # inside `dropping`: (share, the generator its masks are drawn from)
+
+    @contextlib.contextmanager
+    def dropping(self, share, seed):
+        """Passes inside this are training passes with dropout: `share` of the normalised state's numbers are nothing."""
+        if share:
+            self.dropout = share, torch.Generator(self.device).manual_seed(seed)
+        try:
+            yield
+        finally:
+            self.dropout = None
+
+    def mask(self, x):
+        """What x, normalised, is multiplied by where a sub-layer reads it, at each of its steps alike: a descent is on one
+        energy (Gal and Ghahramani, arXiv 1512.05287). None outside `dropping`."""
+        if self.dropout is None:
+            return None
+        share, generator = self.dropout
+        kept = torch.empty(x.shape, dtype=self.dtype, device=x.device).bernoulli_(1 - share, generator=generator)
+        return kept.div_(1 - share)
 
     def cast(self):
         """Every parameter for one forward pass, matrices in the type of the products."""
@@ -114,11 +140,11 @@ class NRGPT(Model):
         inner = fused.GeluAndSlope.apply(z2, y)[1] @ w2
         return 2 * (fused.GeluAndSlope.apply(z1, inner)[1] @ w1)
 
-    def step(self, x, w, probe=None):
-        """x(t+1) of x(t) [B, L, C]; probe(p [B, L, L]) sees each head's attention."""
+    def step(self, x, w, probe=None, mask=None):
+        """x(t+1) of x(t) [B, L, C]; probe(p [B, L, L]) sees each head's attention, mask [B, L, C] is dropout's."""
         c = self.config
         B, L, C = x.shape
-        g = self.norm(x, w).to(self.dtype)
+        g = masked(self.norm(x, w).to(self.dtype), mask)
         flat = g.view(B * L, C)
         down = self.feed_forward(flat, w).view(B, L, C) * w["blocks.scale_ff"].to(g.dtype)
         for h in range(c["n_head"]):
@@ -144,9 +170,10 @@ class NRGPT(Model):
     def states(self, ids, T, probe=None, start=0):
         """x(0), ..., x(T), one after the other, of tokens at positions from `start` on."""
         w, x = self.cast(), self.embed(ids, start)
+        mask = self.mask(x)
         yield x
         for _ in range(T):
-            x = self.step(x, w, probe)
+            x = self.step(x, w, probe, mask)
             yield x
 
     def logits(self, ids, T=None, start=0):

@@ -46,6 +46,8 @@ def _model(p):
     m.add_argument("--mask", default="causal", choices=("causal", "strict"), help="nrgpt")
     m.add_argument("--norm", default="layernorm", choices=("layernorm", "rmsnorm"), help="nrgpt")
     m.add_argument("--rate", default="matrix", help="nrgpt: matrix, diag, or a number c for R = c, fixed")
+    m.add_argument("--beta", type=_number(float, 0, above=True), default=1.0,
+                   help="nrgpt: what attention's logits are multiplied by; below 1 it stays soft at a high Muon rate")
     m.add_argument("--diagonal", default="shared", choices=("none", "shared", "per_head"), help="cem")
     m.add_argument("--rank", type=_number(int, -1), default=8, help="cem: rank of the preconditioner, -1 for none")
     m.add_argument("--activation", default="silu", choices=("silu", "gelu"), help="cem")
@@ -84,6 +86,8 @@ def _optimization(p):
                    help="of AdamW, which also steps embeddings, head and vectors under Muon")
     o.add_argument("--muon-lr", type=_number(float, 0), default=0.01)
     o.add_argument("--decay", type=_number(float, 0), default=0.01, help="weight decay of matrices")
+    o.add_argument("--dropout", type=_number(float, 0, 0.9), default=0.0,
+                   help="share of the normalised state's numbers each sub-layer does without, the same ones at all its steps")
     o.add_argument("--warmup", type=_number(int, 0), default=100)
     o.add_argument("--clip", type=_number(float, 0, above=True), default=1.0, help="largest gradient norm")
     o.add_argument("--short-windows", type=_number(float, 0, 1), default=0.3,

@@ -24,6 +24,9 @@ typedef struct text_release {
 descent_code text_stream_create(const descent_tokenizer *tokenizer, const stop_string *stop, size_t n_stop, text_stream **stream,
                                 descent_status *status);
 void text_stream_destroy(text_stream *stream);
+/* The text goes on behind these tokens, the last ones of its prompt: what a token adds depends on what came before it (no space
+ * is left out at the start, half a character is completed). Before the first push; releases nothing. */
+void text_stream_follow(text_stream *stream, const uint32_t *tokens, size_t count);
 /* A token that has no text (EOS) releases with what stands before it. */
 descent_code text_stream_push(text_stream *stream, uint32_t token, text_release *release, descent_status *status);
 /* No token follows: all that was held back comes out, unfinished characters as U+FFFD. */

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 enum { LINE_MOST = 4096, MESSAGE_MOST = 1024, IGNORED_NAMES = 256 };
-enum { WORD_MOST = 32, NAME_MOST = 192, TEXT_MOST = 512 };
+enum { WORD_MOST = 32, NAME_MOST = 160, TEXT_MOST = 512 };
 
 typedef struct line {
     char text[LINE_MOST];

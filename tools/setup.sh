@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs the Debian packages that are missing: what a build needs, and after --tests what only the tests need, with the
-# Python environment .venv and the Node packages of tests/interop and tests/tokenizer. Quick when there is nothing to do.
+# Python environment .venv, promtool in it, and the Node packages of tests/interop and tests/tokenizer. Quick when there is
+# nothing to do.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -64,3 +65,14 @@ for suite in interop tokenizer; do
         (cd tests/$suite && npm ci --no-audit --no-fund --ignore-scripts && cp package-lock.json node_modules/)
     fi
 done
+
+# promtool checks the text of /metrics. It is in a package whose installation would start a daemon: taken out of it instead.
+if ! [ -x .venv/bin/promtool ]; then
+    folder=$(mktemp -d)
+    trap 'rm -rf "$folder"' EXIT
+    fetch() { (cd "$folder" && apt-get download -q prometheus); }
+    fetch || { as_root apt-get update -q && fetch; }
+    dpkg-deb --fsys-tarfile "$folder"/prometheus_*.deb | tar -xO ./usr/bin/promtool >"$folder"/promtool
+    chmod +x "$folder"/promtool
+    mv "$folder"/promtool .venv/bin/promtool
+fi

@@ -7,7 +7,7 @@
 #include "api_error.h"
 #include "http.h"
 
-typedef struct access access;
+typedef struct access_rules access_rules;
 
 typedef struct access_options {
     const char *const *key_files; /* --api-key-file, NULL-terminated; each line a key, # begins a comment. NULL: no keys */
@@ -17,18 +17,18 @@ typedef struct access_options {
 } access_options;
 
 /* On failure NULL, and `message` names the file and line. */
-access *access_create(const access_options *options, char message[HTTP_MESSAGE_SIZE]);
+access_rules *access_create(const access_options *options, char message[HTTP_MESSAGE_SIZE]);
 /* Reads the key files again (SIGHUP). On failure -1, and the old keys stay. */
-int access_reload(access *a, char message[HTTP_MESSAGE_SIZE]);
-void access_destroy(access *a);
+int access_reload(access_rules *a, char message[HTTP_MESSAGE_SIZE]);
+void access_destroy(access_rules *a);
 
 /* Checks Host (403) and key (401) of a request whose headers are there. `open`: a path that needs no key. On true *key_group is
  * the number of its key, from 1 on, stable across reloads for a key that stays; 0 without one. */
-bool access_check(const access *a, const http_request *request, bool open, uint64_t *key_group, api_error *error);
+bool access_check(const access_rules *a, const http_request *request, bool open, uint64_t *key_group, api_error *error);
 /* A body must say that it is JSON (415): a page of another origin cannot send such a one without asking first (CORS). */
 bool access_json(const http_request *request, api_error *error);
 
 /* Adds CORS headers to an answer where they are on and the origin is allowed; answers a preflight and returns true. */
-bool access_cors(const access *a, http_request *request);
+bool access_cors(const access_rules *a, http_request *request);
 
 #endif

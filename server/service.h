@@ -17,6 +17,8 @@ typedef enum service_state { SERVICE_LOADING, SERVICE_READY, SERVICE_DRAINING, S
 
 typedef struct service_options {
     request_limits limits;
+    uint64_t max_body;       /* bytes: --max-body; what http_options has */
+    uint32_t max_running;    /* of a scheduler: said in /props */
     uint32_t max_queue;      /* sequences waiting or running, all models together: 1,024 */
     double request_seconds;  /* --request-time: the text ends there, finish_reason "length", descent.stop "time": 600 */
     double stall_seconds;    /* --stall: /health is 503 when rows are runnable and no step was made for so long: 30 */
@@ -31,13 +33,14 @@ typedef struct service {
     const service_options *options;
     service_state state;
     model_set models; /* empty while loading */
-    access *access;
+    access_rules *access;
     metrics *metrics;
     time_t started;
     size_t sequences;   /* waiting or running, of all jobs */
     exchange *exchanges; /* those in flight, linked */
     uv_async_t wake;    /* schedulers' threads have put events into a job's queue */
     struct job_queue *ready; /* job.c's: jobs with events, under a mutex */
+    void (*drained)(struct service *s); /* while refusing: the last exchange has ended; called from its end, so closes nothing */
 } service;
 
 /* One request from its headers to its end. It lives until its HTTP request is done and its job is over, whichever is last: the
@@ -96,6 +99,11 @@ void exchange_job_over(exchange *x);
 /* The handler for http_listen; `user` is the service. `admin_only`: nothing but /health, /ready and /metrics is there. */
 http_handler service_handler(service *s);
 http_handler service_admin_handler(service *s);
+extern const char *const service_endpoints[]; /* the label's values: metrics_create */
+/* The 503 of a server whose models are not there yet. */
+bool service_loading(api_error *error);
+/* The model a request names ("x" or "x@12"); where it names none (NULL), the only one. False and an error otherwise. */
+bool service_model(const service *s, const char *name, served_model **model, api_error *error);
 bool service_idle(const service *s); /* no exchange in flight */
 
 #endif

@@ -164,6 +164,7 @@ static void leave(descent_batch *b, row *r)
     if (!resumes(b) && r->progress < r->sequence->total) sequence_begin_token(r->sequence, r->position);
     if (r->frozen) b->free_frozen[b->n_free_frozen++] = r->frozen;
     r->frozen = NULL;
+    r->sequence->rows--;
 }
 
 void descent_batch_remove(descent_batch *b, descent_sequence *s)
@@ -203,11 +204,11 @@ static descent_code check_origins(const descent_sequence *s, size_t position, de
 static descent_code reserve(const descent_sequence *s, size_t position, descent_status *status)
 {
     const descent_model *model = s->cache->model;
-    uint32_t planes = model->family->progression->planes(model, s->depth);
-    bool measures = model->family->measures && (s->observe & DESCENT_OBSERVE_FINAL);
+    uint32_t planes = planes_at(model, s->depth, s->observe);
+    bool measures = planes > planes_at(model, s->depth, 0);
     size_t block = position / PAGE_TOKENS;
     for (size_t k = measures ? 0 : block; k <= block; k++) {
-        descent_code code = page_reserve(s->cache, s->pages[k], planes + measures, status);
+        descent_code code = page_reserve(s->cache, s->pages[k], planes, status);
         if (code != DESCENT_OK) return code;
     }
     return DESCENT_OK;
@@ -224,6 +225,7 @@ static void enrol(descent_batch *b, descent_sequence *s, size_t position, size_t
     if (b->frozen) r->frozen = b->free_frozen[--b->n_free_frozen];
     if (!resumes(b) || (r->progress == 0 && !p->started[slot])) sequence_begin_token(s, position);
     p->worker = s;
+    s->rows++;
     b->n++;
 }
 
@@ -328,6 +330,7 @@ static void settle(descent_batch *b, size_t n, descent_step_report *report)
     for (size_t i = 0; i < n; i++) {
         row *r = b->order[i];
         bool gone = advance(b, r);
+        report->rows += r->moved;
         if (gone && r->sequence->ended == DESCENT_OK) report->finished++;
         if (gone) r->x = NULL; /* marks it as gone until the rows are closed up */
     }
@@ -361,7 +364,6 @@ descent_code descent_batch_step(descent_batch *b, descent_step_report *report, d
         return descent_fail(status, DESCENT_NO_MEMORY, "no memory to attend to %zu tokens on %u threads", longest, b->threads);
     size_t most = b->work.rows;
     for (size_t i = 0; i < n; i += most) run_tile(b, b->order + i, n - i < most ? n - i : most);
-    done.rows = n;
     settle(b, n, &done);
     if (report) *report = done;
     return descent_ok(status);

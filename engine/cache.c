@@ -27,6 +27,11 @@ static number_type page_number(descent_page_type type)
     return type == DESCENT_PAGE_F16 ? NUMBER_F16 : NUMBER_F32;
 }
 
+static uint64_t page_bytes(const descent_cache *cache, const page *p)
+{
+    return sizeof *p + (p->x ? state_bytes(cache) : 0) + p->n_planes * (uint64_t)plane_bytes(cache);
+}
+
 /* ---- The idle list --------------------------------------------------------------------------------------------- */
 
 static void idle_append(descent_cache *cache, page *p)
@@ -39,6 +44,7 @@ static void idle_append(descent_cache *cache, page *p)
         cache->oldest = p;
     cache->newest = p;
     cache->idle_pages++;
+    cache->idle_bytes += page_bytes(cache, p);
 }
 
 static void idle_remove(descent_cache *cache, page *p)
@@ -47,6 +53,7 @@ static void idle_remove(descent_cache *cache, page *p)
     *(p->newer ? &p->newer->older : &cache->newest) = p->older;
     p->older = p->newer = NULL;
     cache->idle_pages--;
+    cache->idle_bytes -= page_bytes(cache, p);
 }
 
 /* ---- The table of published pages ------------------------------------------------------------------------------ */
@@ -123,7 +130,7 @@ static void table_remove(descent_cache *cache, page *p)
 
 static void page_free(descent_cache *cache, page *p)
 {
-    cache->bytes -= sizeof *p + (p->x ? state_bytes(cache) : 0) + p->n_planes * (uint64_t)plane_bytes(cache);
+    cache->bytes -= page_bytes(cache, p);
     for (uint32_t i = 0; i < p->n_planes; i++) free(p->planes[i]);
     free(p->planes);
     free(p->x);
@@ -175,10 +182,16 @@ descent_code page_create(descent_cache *cache, page **out, descent_status *statu
     return DESCENT_OK;
 }
 
+uint64_t page_missing(const descent_cache *cache, const page *p, uint32_t planes)
+{
+    uint32_t more = planes > p->n_planes ? planes - p->n_planes : 0;
+    return (p->x ? 0 : state_bytes(cache)) + (uint64_t)more * plane_bytes(cache);
+}
+
 descent_code page_reserve(descent_cache *cache, page *p, uint32_t planes, descent_status *status)
 {
     uint32_t more = planes > p->n_planes ? planes - p->n_planes : 0;
-    uint64_t bytes = (p->x ? 0 : state_bytes(cache)) + (uint64_t)more * plane_bytes(cache);
+    uint64_t bytes = page_missing(cache, p, planes);
     if (bytes == 0) return DESCENT_OK;
     descent_code code = make_room(cache, bytes, status);
     if (code != DESCENT_OK) return code;
@@ -282,11 +295,12 @@ page *page_publish(descent_cache *cache, page *p, page *parent, const page_seed 
     }
     if (page_covers(equal, p)) {
         if (page_outruns(equal, p, total)) return p;
+        page_hold(cache, equal);
     } else {
         if (equal->worker || !page_covers(p, equal)) return p;
+        page_hold(cache, equal); /* an idle page keeps its size */
         page_exchange(equal, p);
     }
-    page_hold(cache, equal);
     page_release(cache, p);
     return equal;
 }
@@ -344,15 +358,19 @@ descent_cache_usage descent_cache_describe(const descent_cache *cache)
                                  .shared_hits = cache->hits};
 }
 
-uint64_t descent_cache_bytes_needed(const descent_model *model, descent_page_type type, uint64_t tokens, descent_depth depth)
+uint64_t pages_bytes(const descent_model *model, descent_page_type type, uint64_t tokens, uint32_t planes)
 {
     uint64_t pages = tokens / PAGE_TOKENS + (tokens % PAGE_TOKENS != 0);
-    uint64_t slot = model->slot * number_bytes(page_number(type));
-    uint64_t planes = model->family->progression->planes(model, depth), page_total, total;
-    if (__builtin_mul_overflow(planes * PAGE_TOKENS, slot, &page_total) ||
+    uint64_t slot = model->slot * number_bytes(page_number(type)), page_total, total;
+    if (__builtin_mul_overflow((uint64_t)planes * PAGE_TOKENS, slot, &page_total) ||
         __builtin_add_overflow(page_total, sizeof(page) + PAGE_TOKENS * (uint64_t)model->info.width * sizeof(float),
                                &page_total) ||
         __builtin_mul_overflow(pages, page_total, &total))
         return UINT64_MAX;
     return total;
+}
+
+uint64_t descent_cache_bytes_needed(const descent_model *model, descent_page_type type, uint64_t tokens, descent_depth depth)
+{
+    return pages_bytes(model, type, tokens, model->family->progression->planes(model, depth));
 }

@@ -47,7 +47,7 @@ struct descent_cache {
     number_type number;
     size_t slot_bytes; /* one token in one plane */
     uint64_t bytes, byte_limit;
-    uint64_t pages, idle_pages, hits;
+    uint64_t pages, idle_pages, idle_bytes, hits;
     uint64_t key; /* of the hash, random */
     uint64_t next_serial;
     page **buckets;
@@ -71,6 +71,12 @@ descent_code page_create(descent_cache *cache, page **out, descent_status *statu
 descent_code page_copy(descent_cache *cache, const page *from, size_t count, page **out, descent_status *status);
 /* Room for states and for planes 0 .. planes-1 (fewer than there are: nothing to do). All or nothing. */
 descent_code page_reserve(descent_cache *cache, page *p, uint32_t planes, descent_status *status);
+
+/* Bytes that page_reserve would take. */
+uint64_t page_missing(const descent_cache *cache, const page *p, uint32_t planes);
+
+/* Bytes of pages for `tokens` tokens with so many planes each; saturates at UINT64_MAX. */
+uint64_t pages_bytes(const descent_model *model, descent_page_type type, uint64_t tokens, uint32_t planes);
 
 /* A user comes or goes. A published page without users becomes idle, an unpublished one is freed. */
 void page_hold(descent_cache *cache, page *p);

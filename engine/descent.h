@@ -255,6 +255,8 @@ DESCENT_API const uint32_t *descent_sequence_tokens(const descent_sequence *sequ
 DESCENT_API size_t descent_sequence_finished(const descent_sequence *sequence);
 /* Tokens, from the first, that came from pages computed by others, each to at least the depth asked. */
 DESCENT_API size_t descent_sequence_reused(const descent_sequence *sequence);
+/* Tokens that came from such pages at a smaller depth, to be taken on from there: those behind the reused ones. */
+DESCENT_API size_t descent_sequence_deepened(const descent_sequence *sequence);
 /* Row steps run for this sequence so far. */
 DESCENT_API uint64_t descent_sequence_steps_run(const descent_sequence *sequence);
 /* DESCENT_OK, or DESCENT_DIVERGED: the sequence has ended, its rows have left the batch, and only reading, truncating to

@@ -92,25 +92,35 @@ static void sequence_settle(descent_sequence *s)
     s->seed.depth = model->info.deepens ? (descent_depth){{0}} : s->depth;
 }
 
+descent_code sequence_complete_options(const descent_model *model, descent_sequence_options *options, descent_status *status)
+{
+    const descent_depth none = {{0}};
+    if (!memcmp(&options->depth, &none, sizeof none)) options->depth = model->info.trained;
+    if (options->step_scale == 0) options->step_scale = 1.0f;
+    descent_code code = depth_check(model, options->depth, status);
+    return code == DESCENT_OK ? step_scale_check(&model->info, options->step_scale, status) : code;
+}
+
+uint32_t planes_at(const descent_model *model, descent_depth depth, int observe)
+{
+    bool measures = model->family->measures && (observe & DESCENT_OBSERVE_FINAL);
+    return model->family->progression->planes(model, depth) + measures;
+}
+
 descent_code descent_sequence_create(descent_cache *cache, const descent_sequence_options *options, descent_sequence **out,
                                      descent_status *status)
 {
-    static const descent_sequence_options defaults = {0};
     if (!cache || !out) return descent_fail(status, DESCENT_BAD_ARGUMENT, "a sequence needs a cache and a place to be put");
-    if (!options) options = &defaults;
-    descent_depth depth = options->depth, none = {{0}};
-    if (!memcmp(&depth, &none, sizeof depth)) depth = cache->model->info.trained;
-    float step_scale = options->step_scale == 0 ? 1.0f : options->step_scale;
-    descent_code code = depth_check(cache->model, depth, status);
-    if (code == DESCENT_OK) code = step_scale_check(&cache->model->info, step_scale, status);
+    descent_sequence_options asked = options ? *options : (descent_sequence_options){.no_sharing = false};
+    descent_code code = sequence_complete_options(cache->model, &asked, status);
     if (code != DESCENT_OK) return code;
     descent_sequence *s = calloc(1, sizeof *s);
     if (!s) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a sequence");
     s->cache = cache;
-    s->depth = depth;
-    s->seed.step_scale = step_scale;
-    s->seed.share_group = options->share_group;
-    s->no_sharing = options->no_sharing;
+    s->depth = asked.depth;
+    s->seed.step_scale = asked.step_scale;
+    s->seed.share_group = asked.share_group;
+    s->no_sharing = asked.no_sharing;
     s->private_from = SIZE_MAX;
     sequence_settle(s);
     *out = s;
@@ -187,6 +197,14 @@ static descent_code add_pages(descent_sequence *s, size_t from, descent_status *
     return DESCENT_OK;
 }
 
+/* What an empty sequence found for its first tokens: finished, or on the way to its depth. */
+static void count_found(descent_sequence *s)
+{
+    s->reused = s->finished;
+    s->deepened = 0;
+    for (size_t i = s->finished; i < s->length && sequence_progress(s, i) > 0; i++) s->deepened++;
+}
+
 descent_code descent_sequence_append(descent_sequence *s, const uint32_t *tokens, size_t count, descent_status *status)
 {
     const descent_model_info *info = &s->cache->model->info;
@@ -211,7 +229,7 @@ descent_code descent_sequence_append(descent_sequence *s, const uint32_t *tokens
         return code;
     }
     sequence_count(s);
-    if (length == 0) s->reused = s->finished;
+    if (length == 0) count_found(s);
     sequence_publish(s, false);
     return descent_ok(status);
 }
@@ -251,6 +269,7 @@ descent_code descent_sequence_truncate(descent_sequence *s, size_t count, descen
     s->has_starts = any_started(s);
     if (s->finished > count) s->finished = count;
     if (s->reused > count) s->reused = count;
+    if (s->deepened > count - s->reused) s->deepened = count - s->reused;
     s->ended = DESCENT_OK;
     return descent_ok(status);
 }
@@ -338,6 +357,11 @@ size_t descent_sequence_finished(const descent_sequence *s)
 size_t descent_sequence_reused(const descent_sequence *s)
 {
     return s->reused;
+}
+
+size_t descent_sequence_deepened(const descent_sequence *s)
+{
+    return s->deepened;
 }
 
 uint64_t descent_sequence_steps_run(const descent_sequence *s)

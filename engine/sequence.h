@@ -31,10 +31,11 @@ struct descent_sequence {
     size_t n_pages, room; /* pages held; pages the arrays have room for */
 
     size_t finished; /* tokens, from the first, whose progress has reached total */
-    size_t reused;
+    size_t reused, deepened;
     uint64_t steps_run;
 
     struct descent_batch *batch; /* that holds its rows, or NULL */
+    size_t rows;                 /* of them */
     size_t next_row;             /* the first position not enrolled yet, while in a batch */
 
     int observe;
@@ -62,6 +63,12 @@ static inline uint32_t sequence_progress(const descent_sequence *s, size_t posit
 {
     return sequence_page(s, position)->progress[position % PAGE_TOKENS];
 }
+
+/* Puts defaults where fields are 0, and checks depth and step_scale. */
+descent_code sequence_complete_options(const descent_model *model, descent_sequence_options *options, descent_status *status);
+
+/* Planes that a page needs for rows at a depth, with one more to read x(T) where that is observed and history moves. */
+uint32_t planes_at(const descent_model *model, descent_depth depth, int observe);
 
 /* Recounts `finished` after progress or depth changed. */
 void sequence_count(descent_sequence *s);

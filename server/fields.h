@@ -3,7 +3,9 @@
  * that a reader checks once at its end.
  *
  * `fields_parse` takes bytes as they came: it refuses what is no JSON (naming line and column), duplicate keys, invalid UTF-8,
- * nesting deeper than `max_depth` (without recursion that deep), and numbers that no double or 64-bit integer holds (1e400, 2^64).
+ * nesting deeper than `max_depth` (without recursion that deep), numbers that no double or 64-bit integer holds (1e400, 2^64),
+ * and more values than FIELDS_MOST_VALUES, so that what JSON takes in memory is bounded whatever its bytes are. A message never
+ * holds a text the client sent where that may be a prompt: it says "a string".
  */
 #ifndef DESCENT_SERVER_FIELDS_H
 #define DESCENT_SERVER_FIELDS_H
@@ -11,6 +13,12 @@
 #include "api_error.h"
 
 #include <stdint.h>
+
+enum {
+    FIELDS_MOST_VALUES = 4 << 20,     /* in one body: as many as tokens of the longest prompts */
+    FIELDS_MOST_CONTAINERS = 1 << 16, /* objects and lists among them */
+    FIELDS_WORDS = 64                 /* bytes that describe a value */
+};
 
 typedef struct fields {
     json_t *object;
@@ -35,5 +43,15 @@ json_t *fields_array(const fields *f, const char *name); /* borrowed; NULL where
 /* Every key must be one of `names` (NULL-terminated): the first that is not is an error that lists them. */
 void fields_only(const fields *f, const char *const *names);
 bool fields_ok(const fields *f);
+/* Records an error of status 400 about one of its fields, unless one stands already. Returns false. */
+bool fields_fail(const fields *f, const char *name, const char *code, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* What a value that should be something else is: "-1", "a string", "a list". Returns words. */
+const char *fields_describe(const json_t *value, char words[FIELDS_WORDS]);
+/* A string the client chose from a list of names, as a message shows it: quoted, printable and cut. Returns words. */
+const char *fields_quote(const json_t *string, char words[FIELDS_WORDS]);
+/* True where the value is an integer in [low, high]. */
+bool fields_as_integer(const json_t *value, int64_t low, int64_t high, int64_t *integer);
 
 #endif

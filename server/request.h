@@ -8,22 +8,24 @@
 #include "fields.h"
 #include "models.h"
 
-typedef struct request_limits { /* serve's flags; defaults in request_limits_defaults */
-    unsigned json_depth;        /* 64 */
-    uint64_t prompt_tokens;     /* 0: the model's context */
-    uint32_t steps;             /* --max-steps, per sub-layer: 256 */
-    uint32_t sequences;         /* prompts x max(n, best_of): 128 */
+typedef struct request_limits {        /* serve's flags; defaults in request_limits_defaults */
+    unsigned json_depth;               /* 64 */
+    uint64_t prompt_tokens;            /* 0: the model's context */
+    uint32_t steps;                    /* --max-steps, per sub-layer: 256 */
+    uint32_t sequences;                /* prompts x max(n, best_of): 128 */
     uint32_t stop_strings, stop_bytes; /* 64, 256 */
-    uint32_t logit_bias;        /* 1,024 */
+    uint32_t logit_bias;               /* 1,024 */
 } request_limits;
 request_limits request_limits_defaults(void);
+
+enum { REQUEST_MOST_LOGPROBS = 20, REQUEST_MOST_TRACKED = 64 };
 
 typedef enum request_kind { REQUEST_COMPLETION, REQUEST_CHAT, REQUEST_TRACE } request_kind;
 
 typedef struct prompt {
     uint32_t *tokens; /* [count], owned */
     size_t count;
-    size_t special; /* of them added by the tokenizer, not spelled by the client (BOS) */
+    size_t special; /* of the first ones: added by the tokenizer (BOS), not spelled by the client */
 } prompt;
 
 typedef struct stop_string {
@@ -45,13 +47,13 @@ typedef struct generation_request {
     float step_scale;
     bool trace;
     bool echo;
-    int logprobs;      /* -1: none; completions 0..20 alternatives, chat top_logprobs */
+    int logprobs;      /* -1: none; completions 0..20 alternatives, chat top_logprobs, trace the guesses of each step (`top`) */
     stop_string *stop; /* [n_stop] */
     size_t n_stop;
     bool stream, include_usage;
     bool parse_special;
     char *unknown_field; /* the first top-level field that nobody knows, for the log; NULL: none */
-    uint32_t *track;     /* trace: token ids to follow, [n_track] */
+    uint32_t *track;     /* trace: token ids to follow, [n_track], REQUEST_MOST_TRACKED at most */
     size_t n_track;
 } generation_request;
 
@@ -65,7 +67,9 @@ void request_release(generation_request *request);
  * yields one. */
 size_t request_limit_of(const generation_request *request, size_t p);
 
-/* The engine's flags and T: model name "x@3x2" against what is served. False and a 404 listing the models where there is none. */
+/* Model name "x@3x2" against what is served: the model of exactly that id, else what stands before the last @. *depth_text is
+ * what stands behind it, not yet read (descent_depth_parse does), or NULL. False and a 404 listing the models where there is
+ * none. */
 bool request_find_model(const model_set *models, const char *name, served_model **model, const char **depth_text,
                         api_error *error);
 

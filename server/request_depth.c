@@ -1,0 +1,236 @@
+/* request_depth.c: how deep a request descends: the "descent" object, the model's name and reasoning_effort, in that order of
+ * precedence. Fields of "descent" that this version does not have take their default value and nothing else; one table says
+ * which they are. */
+#include "request_parts.h"
+
+#include <float.h>
+#include <string.h>
+
+static bool has_steps(const descent_model_info *info, uint32_t kind)
+{
+    return kind < info->kinds && info->trained.steps[kind] > 0;
+}
+
+static bool has_any_steps(const descent_model_info *info)
+{
+    return has_steps(info, 0) || has_steps(info, 1);
+}
+
+/* ---- reasoning_effort -------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    unsigned quarters; /* of the trained T, rounded up; 0: --max-steps */
+} efforts[] = {{"none", 1}, {"minimal", 1}, {"low", 2}, {"medium", 4}, {"high", 8}, {"xhigh", 12}, {"max", 0}};
+enum { EFFORTS = sizeof efforts / sizeof efforts[0], MEDIUM = 3 };
+
+/* The depth of an effort; *capped where --max-steps is less. */
+static descent_depth depth_of_effort(const request_reader *r, size_t effort, bool *capped)
+{
+    const descent_model_info *info = r->out->model->info;
+    descent_depth depth = {{0}};
+    for (uint32_t k = 0; k < info->kinds; k++) {
+        if (!has_steps(info, k)) continue;
+        uint32_t steps = (info->trained.steps[k] * efforts[effort].quarters + 3) / 4;
+        if (steps > r->limits->steps) *capped = true;
+        if (efforts[effort].quarters == 0 || steps > r->limits->steps) steps = r->limits->steps;
+        depth.steps[k] = (uint16_t)steps;
+    }
+    return depth;
+}
+
+/* Medium, the trained depth, where there is none. */
+static size_t read_effort(const request_reader *r)
+{
+    char words[FIELDS_WORDS];
+    size_t bytes;
+    const char *name = fields_text(&r->top, "reasoning_effort", NULL, &bytes);
+    for (size_t i = 0; name && i < EFFORTS; i++)
+        if (!strcmp(name, efforts[i].name) && bytes == strlen(name)) return i;
+    if (name)
+        (void)fields_fail(&r->top, "reasoning_effort", NULL, "is %s: expected none, minimal, low, medium, high, xhigh or max",
+                          fields_quote(fields_any(&r->top, "reasoning_effort"), words));
+    return MEDIUM;
+}
+
+/* ---- Explicit steps ---------------------------------------------------------------------------------------------- */
+
+/* T of each kind by its name; a missing one keeps its trained T. */
+static void read_steps_by_kind(const request_reader *r, const fields *steps, descent_depth *depth)
+{
+    const descent_model_info *info = r->out->model->info;
+    const char *names[DESCENT_MAX_KINDS + 1] = {NULL};
+    size_t n = 0;
+    for (uint32_t k = 0; k < info->kinds; k++)
+        if (has_steps(info, k)) names[n++] = info->kind_names[k];
+    fields_only(steps, names);
+    for (uint32_t k = 0; k < info->kinds; k++)
+        if (has_steps(info, k))
+            depth->steps[k] = (uint16_t)fields_integer(steps, info->kind_names[k], 1, r->limits->steps, depth->steps[k]);
+}
+
+/* The field `name` of "descent", a number or an object, into *depth, which holds the trained one. False: it is not there. */
+static bool read_steps(const request_reader *r, const fields *f, const char *name, const char *path, descent_depth *depth)
+{
+    const descent_model_info *info = r->out->model->info;
+    const json_t *value = fields_any(f, name);
+    if (!value) return false;
+    if (!has_any_steps(info))
+        return fields_fail(f, name, NULL, "is set, but no sub-layer of model %s has a T: it runs once", r->out->model->id);
+    if (json_is_object(value) && info->kinds > 1) {
+        fields by_kind = fields_object(f, name, path);
+        read_steps_by_kind(r, &by_kind, depth);
+        return true;
+    }
+    int64_t steps = fields_integer(f, name, 1, r->limits->steps, 1);
+    for (uint32_t k = 0; k < info->kinds; k++)
+        if (has_steps(info, k)) depth->steps[k] = (uint16_t)steps;
+    return true;
+}
+
+/* The depth in the model's name. */
+static bool read_name(const request_reader *r, descent_depth *depth)
+{
+    descent_status status;
+    if (!r->depth_text || !fields_ok(&r->top)) return false;
+    if (descent_depth_parse(r->out->model->model, r->depth_text, depth, &status))
+        return fields_fail(&r->top, "model", NULL, "names a depth of %s: %s", r->out->model->id, status.message);
+    for (uint32_t k = 0; k < DESCENT_MAX_KINDS; k++)
+        if (depth->steps[k] > r->limits->steps)
+            return fields_fail(&r->top, "model", NULL, "asks for %u steps, more than the %u this server allows",
+                               (unsigned)depth->steps[k], (unsigned)r->limits->steps);
+    return true;
+}
+
+/* ---- Fields of later versions ------------------------------------------------------------------------------------ */
+
+typedef struct later_field {
+    const char *name;
+    const char *const *words; /* what a text may be, the default first; NULL: a number or a flag */
+    bool is_flag;
+    double number; /* the default of a number; of a flag 0 or 1 */
+} later_field;
+
+static const char *const criteria[] = {"none", "state", "cosine", "energy", "entropy", "kl", "argmax", NULL};
+static const char *const schedules[] = {"fixed", "decay", NULL};
+static const char *const rules[] = {"plain", "angular", NULL};
+static const char *const histories[] = {"own", "latest", "last", NULL};
+static const char *const methods[] = {"plain", "anderson", NULL};
+
+static const later_field of_descent[] = {
+    {.name = "step_rule", .words = rules}, {.name = "momentum"}, {.name = "history", .words = histories}, {NULL}};
+static const later_field of_exit[] = {{.name = "criterion", .words = criteria},
+                                      {.name = "threshold", .number = 0.03},
+                                      {.name = "min_steps", .number = 1},
+                                      {.name = "check_every", .number = 1},
+                                      {.name = "in_prompt", .is_flag = true, .number = 1},
+                                      {NULL}};
+static const later_field of_noise[] = {
+    {.name = "sigma"}, {.name = "seed", .number = 1}, {.name = "schedule", .words = schedules}, {NULL}};
+static const later_field of_solver[] = {
+    {.name = "method", .words = methods}, {.name = "nstep", .number = 5}, {.name = "residual", .number = 1e-4}, {NULL}};
+
+static void not_yet(const fields *f, const char *name, const char *got, const char *expected)
+{
+    (void)fields_fail(f, name, "unsupported_parameter", "is %s: this version does not have it yet, expected %s", got, expected);
+}
+
+static void check_word(const fields *f, const later_field *field)
+{
+    char got[FIELDS_WORDS], expected[160] = "";
+    size_t bytes, at = 0;
+    const char *word = fields_text(f, field->name, field->words[0], &bytes);
+    for (size_t i = 0; field->words[i]; i++) {
+        bool same = !strcmp(word, field->words[i]) && bytes == strlen(word);
+        if (same && i > 0) not_yet(f, field->name, word, field->words[0]);
+        if (same) return;
+        at += (size_t)snprintf(expected + at, sizeof expected - at, "%s%s", i ? ", " : "", field->words[i]);
+    }
+    (void)fields_fail(f, field->name, NULL, "is %s: expected one of %s", fields_quote(fields_any(f, field->name), got),
+                      expected);
+}
+
+static void check_later(const fields *f, const later_field *field)
+{
+    char got[FIELDS_WORDS], expected[32];
+    if (field->words) {
+        check_word(f, field);
+        return;
+    }
+    bool good = field->is_flag ? fields_bool(f, field->name, field->number != 0) == (field->number != 0)
+                               : fields_real(f, field->name, -DBL_MAX, DBL_MAX, false, field->number) == field->number;
+    if (good || !fields_ok(f)) return;
+    (void)snprintf(expected, sizeof expected, "%g", field->number);
+    not_yet(f, field->name, fields_describe(fields_any(f, field->name), got), field->is_flag ? "true" : expected);
+}
+
+/* An object whose fields are all of later versions. */
+static void check_object(const fields *f, const char *name, const char *path, const later_field *table)
+{
+    const char *names[8] = {NULL};
+    for (size_t i = 0; table[i].name; i++) names[i] = table[i].name;
+    fields object = fields_object(f, name, path);
+    fields_only(&object, names);
+    for (size_t i = 0; table[i].name; i++) check_later(&object, &table[i]);
+}
+
+/* Objects and lists that have no default but absence. */
+static void check_absent(const fields *f, const char *name)
+{
+    char got[FIELDS_WORDS];
+    const json_t *value = fields_any(f, name);
+    if (value) not_yet(f, name, fields_describe(value, got), "null");
+}
+
+static void check_later_fields(const fields *f)
+{
+    static const char *const choose[] = {"n", "by", NULL};
+    for (size_t i = 0; of_descent[i].name; i++) check_later(f, &of_descent[i]);
+    check_object(f, "exit", "descent.exit", of_exit);
+    check_object(f, "noise", "descent.noise", of_noise);
+    check_object(f, "solver", "descent.solver", of_solver);
+    fields chosen = fields_object(f, "choose", "descent.choose");
+    fields_only(&chosen, choose);
+    check_absent(f, "choose");
+    (void)fields_integer(f, "draft_steps", 0, DESCENT_MAX_STEPS, 0);
+    check_absent(f, "draft_steps");
+    if (json_is_array(fields_any(f, "step_scale"))) not_yet(f, "step_scale", "a list", "one number");
+}
+
+/* ---- All of it --------------------------------------------------------------------------------------------------- */
+
+static bool same_depth(descent_depth a, descent_depth b)
+{
+    return a.steps[0] == b.steps[0] && a.steps[1] == b.steps[1];
+}
+
+static void check_prompt_steps(const request_reader *r, const fields *f)
+{
+    char got[FIELDS_WORDS], expected[16];
+    descent_depth asked = r->out->model->info->trained;
+    if (!read_steps(r, f, "prompt_steps", "descent.prompt_steps", &asked) || !fields_ok(f)) return;
+    if (same_depth(asked, r->out->depth)) return;
+    descent_depth_format(r->out->model->model, r->out->depth, expected);
+    not_yet(f, "prompt_steps", fields_describe(fields_any(f, "prompt_steps"), got), expected);
+}
+
+void request_read_depth(const request_reader *r)
+{
+    static const char *const names[] = {"steps", "prompt_steps", "draft_steps", "exit",   "step_scale", "step_rule", "momentum",
+                                        "noise", "history",      "solver",      "choose", "trace",      NULL};
+    fields f = fields_object(&r->top, "descent", "descent");
+    fields_only(&f, names);
+
+    bool capped = false;
+    descent_depth by_effort = depth_of_effort(r, read_effort(r), &capped), by_name = {{0}};
+    descent_depth by_steps = r->out->model->info->trained;
+    bool named = read_name(r, &by_name);
+    bool given = read_steps(r, &f, "steps", "descent.steps", &by_steps);
+    r->out->depth = given ? by_steps : named ? by_name : by_effort;
+    r->out->depth_capped = capped && !given && !named;
+
+    check_later_fields(&f);
+    check_prompt_steps(r, &f);
+    r->out->step_scale = request_positive(fields_real(&f, "step_scale", 0, 4, true, 1));
+    r->out->trace = fields_bool(&f, "trace", false);
+}

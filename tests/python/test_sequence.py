@@ -188,6 +188,19 @@ def test_prefixes_are_shared_where_allowed():
         assert cache.usage["shared_hits"] > 0 and cache.usage["pages"] > 0
 
 
+def test_steps_are_scaled(nrgpt, ids):
+    plain = nrgpt.run(ids, steps=1, observe="state")
+    with nrgpt.sequence(steps=1, sharing=False, step_scale=0.5) as sequence:
+        sequence.append(ids)
+        sequence.finish()
+        start = plain.states[0]
+        np.testing.assert_allclose(sequence.states(), start + 0.5 * (plain.final - start), rtol=0, atol=1e-5)
+    with pytest.raises(descent.Error, match="step_scale is 5; expected more than 0, at most 4"):
+        nrgpt.sequence(step_scale=5)
+    with pytest.raises(descent.Error, match="step_scale is 0;"):
+        nrgpt.sequence(step_scale=0)
+
+
 def test_f16_pages(nrgpt, ids):
     with nrgpt.cache(page_type="f16") as cache, cache.sequence(steps=4) as sequence:
         sequence.append(ids)

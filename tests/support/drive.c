@@ -59,9 +59,15 @@ descent_batch *drive_batch(descent_cache *cache, uint32_t max_rows, uint32_t thr
 descent_sequence *drive_sequence(descent_cache *cache, descent_depth depth, bool sharing, const uint32_t *tokens, size_t count)
 {
     descent_sequence_options options = {.depth = depth, .no_sharing = !sharing};
+    return drive_sequence_as(cache, &options, tokens, count);
+}
+
+descent_sequence *drive_sequence_as(descent_cache *cache, const descent_sequence_options *options, const uint32_t *tokens,
+                                    size_t count)
+{
     descent_sequence *sequence = NULL;
     descent_status status;
-    expect_ok(descent_sequence_create(cache, &options, &sequence, &status), &status);
+    expect_ok(descent_sequence_create(cache, options, &sequence, &status), &status);
     drive_append(sequence, tokens, count);
     return sequence;
 }
@@ -95,7 +101,15 @@ typedef struct mates {
     size_t count;
 } mates;
 
-/* Sequences of random tokens, lengths and depths; some begin with the tokens of the sequence they stand beside. */
+/* True where the model has a rate to scale. */
+static bool descends(const descent_model_info *info)
+{
+    for (uint32_t k = 0; k < info->kinds; k++)
+        if (info->terms[k]) return true;
+    return false;
+}
+
+/* Sequences of random tokens, lengths, depths and step scales; some begin with the tokens of the sequence they stand beside. */
 static mates mates_create(descent_cache *cache, const descent_model *model, const uint32_t *tokens, size_t count,
                           const drive_options *options, rng *r)
 {
@@ -109,7 +123,9 @@ static mates mates_create(descent_cache *cache, const descent_model *model, cons
         for (size_t k = 0; k < info->kinds; k++)
             if (info->trained.steps[k]) depth.steps[k] = (uint16_t)rng_between(r, 1, 9);
         for (size_t n = 0; n < length; n++) own[n] = n < same && n < count ? tokens[n] : (uint32_t)rng_below(r, info->vocab);
-        m.sequences[i] = drive_sequence(cache, depth, options->sharing, own, length);
+        descent_sequence_options how = {.depth = depth, .no_sharing = !options->sharing};
+        if (descends(info) && rng_below(r, 2)) how.step_scale = (float)rng_between(r, 1, 8) / 4;
+        m.sequences[i] = drive_sequence_as(cache, &how, own, length);
     }
     return m;
 }
@@ -213,7 +229,9 @@ outcome drive_in(descent_cache *cache, descent_batch *batch, const descent_model
     rng r = rng_seeded(options->seed);
     float *as_they_came = test_alloc(count * vocab, sizeof *as_they_came);
     mates m = mates_create(cache, model, tokens, count, options, &r);
-    descent_sequence *sequence = drive_sequence(cache, options->depth, options->sharing, NULL, 0);
+    descent_sequence_options how = {
+        .depth = options->depth, .step_scale = options->step_scale, .no_sharing = !options->sharing};
+    descent_sequence *sequence = drive_sequence_as(cache, &how, NULL, 0);
     record *seen = options->observe ? record_create(model, count, options->depth) : NULL;
     if (seen) record_observe(seen, sequence, options->observe);
     if (options->chunks == DRIVE_WHOLE) run_whole(batch, sequence, tokens, count, &m, &r);

@@ -45,12 +45,13 @@ typedef enum drive_chunks {
 
 typedef struct drive_options {
     descent_depth depth;
+    float step_scale; /* 0: 1 */
     descent_page_type page_type;
     uint64_t byte_limit; /* 0: the default */
     uint32_t max_rows;   /* 0: the default */
     uint32_t threads;    /* 0: 1 */
     drive_chunks chunks;
-    size_t mates;  /* other sequences enrolled beside this one, at depths of their own */
+    size_t mates;  /* other sequences enrolled beside this one, of depths and step scales of their own */
     int observe;   /* flags, or 0 */
     bool sharing;  /* look for and offer shared pages */
     uint64_t seed; /* of chunks and mates */
@@ -85,6 +86,9 @@ descent_cache *drive_cache(const descent_model *model, descent_page_type page_ty
 descent_batch *drive_batch(descent_cache *cache, uint32_t max_rows, uint32_t threads);
 /* `count` tokens appended (0: none), at `depth`. */
 descent_sequence *drive_sequence(descent_cache *cache, descent_depth depth, bool sharing, const uint32_t *tokens, size_t count);
+/* The same with whatever options. */
+descent_sequence *drive_sequence_as(descent_cache *cache, const descent_sequence_options *options, const uint32_t *tokens,
+                                    size_t count);
 void drive_append(descent_sequence *sequence, const uint32_t *tokens, size_t count);
 void drive_finish(descent_batch *batch, descent_sequence *sequence);
 /* Logits [V] of one position. */

@@ -209,6 +209,11 @@ double reference_gelu_slope(double z)
     return 0.5 * (1.0 + erf(z * sqrt(0.5))) + z * exp(-0.5 * z * z) / sqrt(2.0 * 3.141592653589793);
 }
 
+double reference_step_scale(const reference_request *request)
+{
+    return request->step_scale == 0.0 ? 1.0 : request->step_scale;
+}
+
 void reference_apply(const reference_request *request, descent_site site, bool of_g, double *values, size_t width)
 {
     for (size_t i = 0; i < request->n_changes; i++) {

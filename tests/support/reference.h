@@ -22,6 +22,7 @@ typedef struct reference_request {
     const uint32_t *tokens;
     size_t count;
     descent_depth depth;
+    double step_scale;            /* of R and eta; 0: 1 */
     double (*round_page)(double); /* of history; NULL: round_to_f32 */
     const reference_change *changes;
     size_t n_changes;
@@ -85,6 +86,8 @@ void reference_norm(const double *x, size_t n, double epsilon, const double *wei
 double reference_gelu(double z);
 double reference_gelu_slope(double z);
 
+/* What R and eta are multiplied by. */
+double reference_step_scale(const reference_request *request);
 /* Applies the request's changes of x (or of g) at a site to C numbers. */
 void reference_apply(const reference_request *request, descent_site site, bool of_g, double *values, size_t width);
 

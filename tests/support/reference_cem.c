@@ -163,11 +163,12 @@ static double energy_of(const test_model *model, const weights *w, const history
     return kind ? mlp(model, w, past->gates + i * model->hidden, g, gradient) : attention(model, w, past, i, g, gradient);
 }
 
-/* x - eta P gradient */
-static void descend(const test_model *model, const weights *w, size_t t, const double *x, const double *gradient, double *next)
+/* x - scale eta P gradient */
+static void descend(const test_model *model, const weights *w, double scale, size_t t, const double *x, const double *gradient,
+                    double *next)
 {
     size_t C = model->width, rank = model->rank > 0 ? (size_t)model->rank : 0;
-    double eta = w->eta[t < w->eta_entries ? t : w->eta_entries - 1];
+    double eta = scale * w->eta[t < w->eta_entries ? t : w->eta_entries - 1];
     double *gu = test_alloc(rank, sizeof *gu), *gv = test_alloc(rank, sizeof *gv);
     if (rank) {
         reference_transposed(w->u, C, rank, gradient, gu);
@@ -240,7 +241,7 @@ static void run_program(const test_model *model, const reference_request *reques
             if (t == 0 && kind == 1) reference_product(w.gate, model->hidden, C, g, past->gates + i * model->hidden);
             memset(gradient, 0, C * sizeof *gradient);
             step->energy[0][i] = energy_of(model, &w, past, kind, i, g, gradient);
-            if (t < T) descend(model, &w, t, x, gradient, run->at[program][t + 1].x + i * C);
+            if (t < T) descend(model, &w, reference_step_scale(request), t, x, gradient, run->at[program][t + 1].x + i * C);
         }
         if (t > 0) compare(&run->at[program][t - 1], step, run->count, C);
     }

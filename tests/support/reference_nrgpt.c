@@ -145,15 +145,16 @@ static double feed_forward(const test_model *model, const weights *w, const doub
     return w->scale_ff * energy;
 }
 
-/* x - R gradient */
-static void descend(const test_model *model, const weights *w, const double *x, const double *gradient, double *next)
+/* x - scale R gradient */
+static void descend(const test_model *model, const weights *w, double scale, const double *x, const double *gradient,
+                    double *next)
 {
     size_t C = model->width;
     if (!strcmp(model->rate, "matrix")) reference_product(w->rate, C, C, gradient, next);
     for (size_t c = 0; c < C; c++) {
         if (!strcmp(model->rate, "diag")) next[c] = w->rate[c] * gradient[c];
         if (!strcmp(model->rate, "scalar")) next[c] = w->rate[0] * gradient[c];
-        next[c] = x[c] - next[c];
+        next[c] = x[c] - scale * next[c];
     }
 }
 
@@ -220,7 +221,8 @@ reference_run reference_nrgpt(const test_model *model, const reference_request *
         if (t > 0) compare(model, &w, &run, t, earlier);
         memcpy(earlier, keys, count * C * sizeof *keys);
         for (size_t i = 0; i < count && t < run.steps[0]; i++)
-            descend(model, &w, run.at[0][t].x + i * C, gradients + i * C, run.at[0][t + 1].x + i * C);
+            descend(model, &w, reference_step_scale(request), run.at[0][t].x + i * C, gradients + i * C,
+                    run.at[0][t + 1].x + i * C);
     }
     memcpy(run.states, run.at[0][run.steps[0]].x, count * C * sizeof(double));
     double *normed = test_alloc(C, sizeof *normed);

@@ -58,6 +58,11 @@ bool test_has_energy(test_family family, size_t kind)
     return families[family].energy[kind];
 }
 
+bool test_descends(test_family family)
+{
+    return test_has_energy(family, 0) || test_has_energy(family, 1);
+}
+
 bool test_deepens(test_family family)
 {
     return families[family].deepens;

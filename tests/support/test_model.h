@@ -33,6 +33,8 @@ size_t test_kinds(test_family family);
 /* Whether sub-layers of a kind have a T of their own, and an energy. */
 bool test_has_depth(test_family family, size_t kind);
 bool test_has_energy(test_family family, size_t kind);
+/* Whether it descends at all: has steps of some rate. */
+bool test_descends(test_family family);
 /* Tokens computed at one T serve as they are at others. */
 bool test_deepens(test_family family);
 /* Rounds of a test take the families in turn. */

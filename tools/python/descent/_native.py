@@ -71,7 +71,7 @@ class CacheUsage(Structure):
 
 
 class SequenceOptions(Structure):
-    _fields_ = [("depth", Depth), ("share_group", c_uint64), ("no_sharing", c_bool)]
+    _fields_ = [("depth", Depth), ("step_scale", c_float), ("share_group", c_uint64), ("no_sharing", c_bool)]
 
 
 class Site(Structure):

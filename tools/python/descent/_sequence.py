@@ -88,9 +88,9 @@ class Cache(Handle):
         self._batch_options = (max_rows, threads)
         self._batch = None
 
-    def sequence(self, steps=None, share_group=0, sharing=True):
-        """A new, empty sequence at depth `steps` (default: as trained)."""
-        return Sequence._create(self, steps, share_group, sharing)
+    def sequence(self, steps=None, share_group=0, sharing=True, step_scale=1.0):
+        """A new, empty sequence at depth `steps` (default: as trained), each of its steps step_scale times as long."""
+        return Sequence._create(self, steps, share_group, sharing, step_scale)
 
     def restore(self, path):
         """The sequence that Sequence.save wrote to a file."""
@@ -127,9 +127,11 @@ class Sequence(Handle):
         return self
 
     @classmethod
-    def _create(cls, cache, steps, share_group, sharing):
-        options = fill(_native.SequenceOptions(), depth=cache._core.depth(steps), share_group=share_group,
-                       no_sharing=not sharing)
+    def _create(cls, cache, steps, share_group, sharing, step_scale):
+        if step_scale == 0:  # which the library would read as the default
+            raise Error(Code.BAD_ARGUMENT, "step_scale is 0; expected more than 0, at most 4")
+        options = fill(_native.SequenceOptions(), depth=cache._core.depth(steps), step_scale=step_scale,
+                       share_group=share_group, no_sharing=not sharing)
         handle = ctypes.c_void_p()
         with cache._gate.enter():
             call("descent_sequence_create", cache._pointer, ctypes.byref(options), ctypes.byref(handle))

@@ -79,6 +79,12 @@ cli_option cli_choice(char letter, const char *name, int *to, const char *const 
                         .choices = choices};
 }
 
+cli_option cli_defaulted(cli_option option)
+{
+    option.shows_default = true;
+    return option;
+}
+
 /* ---- Messages --------------------------------------------------------------------------------------------------- */
 
 void cli_error(const char *format, ...)
@@ -218,9 +224,10 @@ static void describe_allowed(const cli_option *option, char *text, size_t size)
 
 static bool append(cli_list *list, const char *value)
 {
-    const char **items = realloc(list->items, (list->count + 1) * sizeof *items);
+    const char **items = realloc(list->items, (list->count + 2) * sizeof *items);
     if (!items) return false;
     items[list->count++] = value;
+    items[list->count] = NULL;
     list->items = items;
     return true;
 }
@@ -385,6 +392,37 @@ static void print_wrapped(const char *text, int column, int width)
     putchar('\n');
 }
 
+/* The value before parsing, as it would be given. */
+static void describe_default(const cli_option *option, char *text, size_t size)
+{
+    static const char units[] = "KMGTP";
+    switch (option->kind) {
+    case CLI_INTEGER:
+        snprintf(text, size, "%" PRId64, *option->to.integer);
+        break;
+    case CLI_REAL:
+        snprintf(text, size, "%g", *option->to.real);
+        break;
+    case CLI_BYTES: {
+        uint64_t number = *option->to.bytes;
+        size_t unit = 0;
+        for (; unit < sizeof units - 1 && number && number % 1024 == 0; unit++) number /= 1024;
+        snprintf(text, size, "%" PRIu64 "%.*s", number, unit ? 1 : 0, unit ? &units[unit - 1] : "");
+        break;
+    }
+    case CLI_CHOICE:
+        snprintf(text, size, "%s", option->choices[*option->to.choice]);
+        break;
+    case CLI_TEXT:
+        snprintf(text, size, "%s", *option->to.text ? *option->to.text : "none");
+        break;
+    case CLI_FLAG:
+    case CLI_LIST:
+        snprintf(text, size, "off");
+        break;
+    }
+}
+
 static void print_option(const cli_option *option, int width)
 {
     enum { column = 32 };
@@ -394,9 +432,11 @@ static void print_option(const cli_option *option, int width)
                         option->value_name ? " " : "", option->value_name ? option->value_name : "");
     printf("%-*s", column, left);
     if (used >= column - 1) printf("\n%*s", column, "");
-    char allowed[160];
+    char allowed[160], usual[64] = "";
     describe_allowed(option, allowed, sizeof allowed);
-    snprintf(text, sizeof text, "%s%s%s%s", option->help, *allowed ? " (" : "", allowed, *allowed ? ")" : "");
+    if (option->shows_default) describe_default(option, usual, sizeof usual);
+    snprintf(text, sizeof text, "%s%s%s%s%s%s%s", option->help, *allowed || *usual ? " (" : "", allowed,
+             *allowed && *usual ? "; " : "", *usual ? "default " : "", usual, *allowed || *usual ? ")" : "");
     print_wrapped(text, column, width);
 }
 

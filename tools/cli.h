@@ -15,7 +15,7 @@ enum { EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
 
 typedef enum cli_kind { CLI_FLAG, CLI_TEXT, CLI_LIST, CLI_INTEGER, CLI_REAL, CLI_BYTES, CLI_CHOICE } cli_kind;
 
-/* The values of an option that may come several times, in order, owned by argv. */
+/* The values of an option that may come several times, in order, owned by argv; items is NULL, or ends with a NULL. */
 typedef struct cli_list {
     const char **items;
     size_t count;
@@ -40,6 +40,7 @@ typedef struct cli_option {
     double real_low, real_high; /* CLI_REAL, inclusive unless open_low */
     bool open_low;
     const char *const *choices; /* CLI_CHOICE: NULL-terminated; *to.choice becomes the index */
+    bool shows_default;         /* --help prints the value it has before parsing */
 } cli_option;
 
 cli_option cli_flag(char letter, const char *name, bool *to, const char *help);
@@ -53,6 +54,8 @@ cli_option cli_real_above(char letter, const char *name, double *to, double low,
 /* A number of bytes: 4096, 512M, 1.5G (powers of 1024). */
 cli_option cli_bytes(char letter, const char *name, uint64_t *to, const char *help);
 cli_option cli_choice(char letter, const char *name, int *to, const char *const *choices, const char *help);
+/* The same option, whose default --help prints. */
+cli_option cli_defaulted(cli_option option);
 
 typedef struct cli_command {
     const char *name;       /* "run" */
@@ -62,7 +65,7 @@ typedef struct cli_command {
     size_t least, most;     /* positionals; most at most CLI_MAX_POSITIONALS */
 } cli_command;
 
-enum { CLI_MAX_POSITIONALS = 4 };
+enum { CLI_MAX_POSITIONALS = 64 };
 
 typedef struct cli_arguments {
     const char *positional[CLI_MAX_POSITIONALS]; /* owned by argv, NULL where not given */

@@ -6,5 +6,6 @@
 int command_run(int argc, char **argv);
 int command_eval(int argc, char **argv);
 int command_info(int argc, char **argv);
+int command_serve(int argc, char **argv);
 
 #endif

@@ -25,26 +25,30 @@ typedef struct http_request http_request; /* from its headers until handler.done
 typedef struct http_handler {
     void (*headers)(void *user, http_request *request);
     void (*complete)(void *user, http_request *request);
-    void (*gone)(void *user, http_request *request); /* nobody reads the answer any more: stop the work; writing is allowed and lost */
+    /* Nobody reads the answer any more: stop the work; writing is allowed and lost. */
+    void (*gone)(void *user, http_request *request);
     void (*done)(void *user, http_request *request); /* the last call; releases what http_set_context was given */
     void *user;
 } http_handler;
 
 /* Defaults are in http_options_defaults and in serve's --help. Seconds are absolute, each with a timer of its own. */
 typedef struct http_options {
-    const char *host;           /* address to bind, "127.0.0.1" */
-    uint16_t port;              /* 0: any free one */
+    const char *host;               /* address to bind, "127.0.0.1" */
+    uint16_t port;                  /* 0: any free one */
     const char *tls_cert, *tls_key; /* PEM files; NULL: plain */
-    uint64_t max_body;          /* bytes; more is handler.headers' 413 where declared, http's own where it is chunked */
-    double header_seconds;      /* from the first byte of a request to the end of its headers */
-    double body_seconds;        /* from there to the end of its body */
-    double idle_seconds;        /* keep-alive without a request */
-    double keepalive_seconds;   /* between SSE comments of a stream with nothing to say */
-    uint64_t discard_bytes;     /* read and discarded behind an early answer: 16 MiB or ... */
-    double discard_seconds;     /* ... 5 s */
-    uint32_t max_connections;
-    uint32_t max_per_address;   /* 0: no limit */
-    const char *const *trusted_proxies; /* networks in CIDR, NULL-terminated: exempt from it, and believed about X-Forwarded-For */
+    uint64_t max_body;              /* bytes; more is handler.headers' 413 where declared, http's own where it is chunked */
+    double header_seconds;          /* from the first byte of a request to the end of its headers */
+    double body_seconds;            /* from there to the end of its body */
+    double idle_seconds;            /* keep-alive without a request */
+    double keepalive_seconds;       /* between SSE comments of a stream with nothing to say */
+    double vanished_seconds;        /* without an acknowledgement, or without room for more: the client is gone */
+    uint64_t discard_bytes;         /* read and discarded behind an early answer: 16 MiB or ... */
+    double discard_seconds;         /* ... 5 s */
+    uint32_t max_connections;       /* more wait to be accepted */
+    uint32_t reserve;               /* descriptors kept for this listener when the process runs out of them, 64 at most */
+    uint32_t max_per_address;       /* 0: no limit */
+    const char *const
+        *trusted_proxies; /* networks in CIDR, NULL-terminated: exempt from it, and believed about X-Forwarded-For */
 } http_options;
 
 http_options http_options_defaults(void);
@@ -67,10 +71,10 @@ void http_set_context(http_request *request, void *context);
 void *http_context(const http_request *request);
 
 const char *http_method(const http_request *request);
-const char *http_path(const http_request *request);                      /* without the query, percent-decoded */
-const char *http_query(const http_request *request, const char *name);   /* ?name=value, percent-decoded; NULL: none */
+const char *http_path(const http_request *request);                     /* without the query, percent-decoded */
+const char *http_query(const http_request *request, const char *name);  /* ?name=value, percent-decoded; NULL: none */
 const char *http_header(const http_request *request, const char *name); /* NULL: none; the first where there are several */
-const char *http_peer(const http_request *request);                      /* the client's address as text; see trusted_proxies */
+const char *http_peer(const http_request *request);                     /* the client's address as text; see trusted_proxies */
 bool http_peer_is_loopback(const http_request *request);
 /* Content-Length as declared; UINT64_MAX where the body is chunked or there is none. */
 uint64_t http_declared_length(const http_request *request);

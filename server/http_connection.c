@@ -1,0 +1,175 @@
+/* http_connection.c: a connection beside the daemon that reads and writes it: which phase it is in, that its client is still
+ * there, and how it ends. Its socket is in the daemon's epoll set and, for what the daemon does not see (the first byte of a
+ * request; that the client of a suspended connection left), in the loop's as well. The latter is closed in http_on_connection,
+ * before the daemon closes the socket.
+ *
+ * A client that shuts down its write side is taken to have left, for the two look the same until something is sent to it: the
+ * rows of a generation must not wait for that. So only answers made at once reach a client that half-closes.
+ */
+#include "http_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SAY_SIZE = HTTP_ERROR_SIZE + 256 };
+
+static void on_watch(uv_poll_t *watch, int status, int events);
+
+/* ---- Phases ------------------------------------------------------------------------------------------------------ */
+
+void http_connection_phase(http_connection *connection, http_phase phase)
+{
+    connection->phase = phase;
+    (void)uv_poll_stop(&connection->watch);
+    if (phase == HTTP_IDLE) (void)uv_poll_start(&connection->watch, UV_READABLE, on_watch);
+    if (phase == HTTP_HEADERS) connection->first_byte = uv_hrtime();
+    http_clock_start(connection);
+}
+
+void http_connection_watch(http_connection *connection, bool on)
+{
+    if (on)
+        (void)uv_poll_start(&connection->watch, UV_DISCONNECT, on_watch);
+    else
+        (void)uv_poll_stop(&connection->watch);
+}
+
+/* The client of a request in flight is gone. Where nothing was sent yet, it may have closed its write side only: it is told. */
+static void client_left(http_connection *connection)
+{
+    http_request *request = connection->request;
+    (void)uv_poll_stop(&connection->watch);
+    if (request->kind == HTTP_NO_ANSWER)
+        http_connection_say(connection, 400, "the client closed its side of the connection, which cancels the request");
+    http_request_gone(request);
+    if (request->suspended)
+        http_wake(request);
+    else
+        (void)shutdown(connection->fd, SHUT_RDWR);
+    http_due(connection->server);
+}
+
+static void on_watch(uv_poll_t *watch, int status, int events)
+{
+    http_connection *connection = watch->data;
+    (void)status;
+    (void)events;
+    if (connection->phase == HTTP_IDLE)
+        http_connection_phase(connection, HTTP_HEADERS);
+    else if (connection->request)
+        client_left(connection);
+}
+
+/* ---- Ends -------------------------------------------------------------------------------------------------------- */
+
+void http_connection_say(http_connection *connection, unsigned status, const char *message)
+{
+    char json[HTTP_ERROR_SIZE], text[SAY_SIZE];
+    int length = http_error_json(status, message, json);
+    const char *id = connection->request ? connection->request->id : "";
+    int bytes =
+        snprintf(text, sizeof text,
+                 "HTTP/1.1 %u %s\r\nConnection: close\r\nContent-Type: application/json\r\n%s%s%sContent-Length: %d\r\n\r\n%s",
+                 status, MHD_get_reason_phrase_for(status), *id ? "x-request-id: " : "", id, *id ? "\r\n" : "", length, json);
+    if (bytes < 0 || bytes >= (int)sizeof text) return;
+    if (!connection->identity)
+        (void)send(connection->fd, text, (size_t)bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+    else if (connection->request)
+        http_tls_send(connection->mhd, text, (size_t)bytes);
+    connection->linger = true;
+}
+
+void http_connection_cut(http_connection *connection, unsigned status, const char *message)
+{
+    if (status) http_connection_say(connection, status, message);
+    if (status && connection->request) connection->request->status = status;
+    (void)shutdown(connection->fd, SHUT_RD); /* the daemon reads the end, and closes */
+    http_due(connection->server);
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+    http_connection *connection = handle->data;
+    http_server *server = connection->server;
+    if (--connection->handles == 0) free(connection);
+    http_handle_closed(server);
+}
+
+static void connection_closed(http_connection *connection)
+{
+    http_server *server = connection->server;
+    connection->mhd = NULL;
+    if (connection->next) connection->next->previous = connection->previous;
+    if (connection->previous)
+        connection->previous->next = connection->next;
+    else
+        server->connections = connection->next;
+    http_identity_release(connection->identity);
+    uv_close((uv_handle_t *)&connection->watch, on_handle_closed);
+    uv_close((uv_handle_t *)&connection->clock, on_handle_closed);
+    int kept = connection->linger && !server->closing ? fcntl(connection->fd, F_DUPFD_CLOEXEC, 0) : -1;
+    if (kept >= 0) {
+        http_linger_start(server, kept, connection->peer);
+    } else {
+        http_peers_remove(server->peers, connection->peer);
+        http_place_free(server);
+    }
+}
+
+/* ---- Beginnings -------------------------------------------------------------------------------------------------- */
+
+void http_on_connection(void *server, struct MHD_Connection *mhd, void **slot, enum MHD_ConnectionNotificationCode code)
+{
+    if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
+        if (*slot) connection_closed(*slot);
+        *slot = NULL;
+        return;
+    }
+    http_connection *connection = ((http_server *)server)->accepted;
+    connection->mhd = mhd;
+    *slot = connection;
+}
+
+void http_connection_open(http_server *server, int fd, const struct sockaddr_storage *address, socklen_t length)
+{
+    http_connection *connection = calloc(1, sizeof *connection);
+    http_peer_count *peer = NULL;
+    if (!connection || uv_poll_init(server->loop, &connection->watch, fd) != 0) {
+        free(connection);
+        (void)close(fd);
+        return;
+    }
+    server->open++;
+    connection->server = server;
+    connection->fd = fd;
+    connection->address = *address;
+    connection->watch.data = connection->clock.data = connection;
+    (void)uv_timer_init(server->loop, &connection->clock);
+    connection->handles = 2;
+    server->handles += 2;
+    connection->next = server->connections;
+    if (connection->next) connection->next->previous = connection;
+    server->connections = connection;
+    bool welcome = http_peers_add(server->peers, address, &peer);
+    connection->peer = peer;
+    if (!welcome) {
+        http_connection_say(connection, 429, "too many connections from this address");
+        connection_closed(connection);
+        (void)close(fd);
+        return;
+    }
+    if (server->tls) connection->identity = http_tls_identity(server->tls);
+    server->accepted = connection;
+    enum MHD_Result taken = MHD_add_connection(server->daemon, fd, (const struct sockaddr *)address, length);
+    server->accepted = NULL;
+    if (taken != MHD_YES) {
+        /* The socket is closed. Where the daemon had begun with it, so is the connection. */
+        if (!connection->mhd) connection_closed(connection);
+        return;
+    }
+    http_connection_phase(connection, HTTP_IDLE);
+}

@@ -1,0 +1,320 @@
+/* http_request.c: a request from its headers to its end: the daemon's access handler, which calls the handler's headers and
+ * complete, the body as it comes, and what is known of a request. It lives from the first call of the access handler until
+ * http_on_completed, which is the one place that ends it. Everything an accessor returns lives as long, but for the headers and
+ * the query, which are the daemon's and end with it too.
+ *
+ * An answer given by handler.headers to a request that has a body is queued in that first call: the daemon then sends it and
+ * closes, and http_linger.c reads what the client still sends.
+ */
+#include "http_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { BODY_FIRST = 4096 };
+
+/* ---- What is known of it ----------------------------------------------------------------------------------------- */
+
+void http_set_context(http_request *request, void *context)
+{
+    request->context = context;
+}
+
+void *http_context(const http_request *request)
+{
+    return request->context;
+}
+
+const char *http_method(const http_request *request)
+{
+    return request->method;
+}
+
+const char *http_path(const http_request *request)
+{
+    return request->path;
+}
+
+const char *http_query(const http_request *request, const char *name)
+{
+    return MHD_lookup_connection_value(request->connection->mhd, MHD_GET_ARGUMENT_KIND, name);
+}
+
+const char *http_header(const http_request *request, const char *name)
+{
+    return MHD_lookup_connection_value(request->connection->mhd, MHD_HEADER_KIND, name);
+}
+
+const char *http_peer(const http_request *request)
+{
+    return request->peer;
+}
+
+bool http_peer_is_loopback(const http_request *request)
+{
+    return http_address_loopback(&request->client);
+}
+
+uint64_t http_declared_length(const http_request *request)
+{
+    return request->declared;
+}
+
+const char *http_body(const http_request *request, size_t *bytes)
+{
+    *bytes = request->body_bytes;
+    return request->body ? request->body : "";
+}
+
+const char *http_request_id(const http_request *request)
+{
+    return request->id;
+}
+
+uint64_t http_arrived(const http_request *request)
+{
+    return request->arrived;
+}
+
+/* ---- Its beginning ----------------------------------------------------------------------------------------------- */
+
+/* How a body is framed, from the headers that say so. */
+typedef struct framing {
+    unsigned lengths, encodings; /* of those headers */
+    bool chunked;
+    const char *length; /* of the last Content-Length */
+    bool differ;
+    char *forwarded; /* X-Forwarded-For's values, joined: ours */
+} framing;
+
+static void join_forwarded(framing *frame, const char *value)
+{
+    size_t had = frame->forwarded ? strlen(frame->forwarded) : 0, more = strlen(value);
+    char *joined = realloc(frame->forwarded, had + more + 2);
+    if (!joined) return;
+    if (had) joined[had++] = ',';
+    memcpy(joined + had, value, more + 1);
+    frame->forwarded = joined;
+}
+
+static enum MHD_Result on_header(void *user, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    framing *frame = user;
+    (void)kind;
+    if (!value) return MHD_YES;
+    if (!strcasecmp(name, "Content-Length")) {
+        if (frame->lengths++ && strcmp(frame->length, value) != 0) frame->differ = true;
+        frame->length = value;
+    } else if (!strcasecmp(name, "Transfer-Encoding")) {
+        frame->encodings++;
+        frame->chunked = !strcasecmp(value, "chunked");
+    } else if (!strcasecmp(name, "X-Forwarded-For")) {
+        join_forwarded(frame, value);
+    }
+    return MHD_YES;
+}
+
+static void choose_id(http_request *request)
+{
+    const char *given = http_header(request, "X-Request-Id");
+    size_t length = given ? strlen(given) : 0;
+    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    if (length && length < HTTP_ID_SIZE && strspn(given, allowed) == length) {
+        memcpy(request->id, given, length + 1);
+        return;
+    }
+    unsigned char bytes[16];
+    if (uv_random(NULL, NULL, bytes, sizeof bytes, 0, NULL) != 0) memcpy(bytes, &request->arrived, sizeof request->arrived);
+    for (size_t i = 0; i < sizeof bytes; i++) (void)snprintf(request->id + 2 * i, 3, "%02x", bytes[i]);
+}
+
+static char *copy_text(const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    char *copy = malloc(bytes);
+    if (copy) memcpy(copy, text, bytes);
+    return copy;
+}
+
+static void request_free(http_request *request)
+{
+    http_answer_release(request);
+    free(request->method);
+    free(request->path);
+    free(request->body);
+    free(request);
+}
+
+/* Fills what the headers say. */
+static http_request *request_create(http_connection *connection, const char *url, const char *method, framing *frame)
+{
+    http_request *request = calloc(1, sizeof *request);
+    if (!request) return NULL;
+    request->connection = connection;
+    request->method = copy_text(method);
+    request->path = copy_text(url);
+    if (!request->method || !request->path) {
+        request_free(request);
+        return NULL;
+    }
+    /* A pipelined request was there before its turn came. */
+    request->arrived = connection->phase == HTTP_HEADERS ? connection->first_byte : uv_hrtime();
+    (void)MHD_get_connection_values(connection->mhd, MHD_HEADER_KIND, on_header, frame);
+    request->declared = frame->length && !frame->encodings ? strtoull(frame->length, NULL, 10) : UINT64_MAX;
+    http_peers_client(connection->server->peers, &connection->address, frame->forwarded, &request->client);
+    http_address_text(&request->client, request->peer);
+    choose_id(request);
+    return request;
+}
+
+static void refuse(http_request *request, unsigned status, const char *message)
+{
+    char json[HTTP_ERROR_SIZE];
+    int bytes = http_error_json(status, message, json);
+    http_add_header(request, "Connection", "close");
+    http_reply(request, status, "application/json", json, (size_t)bytes);
+}
+
+/* Refuses what one of two readers could take for another request (RFC 9112, 6.3), and what is too long. */
+static void check_framing(http_request *request, const framing *frame)
+{
+    if (frame->encodings && !(frame->chunked && frame->encodings == 1))
+        refuse(request, 501, "the only transfer encoding of a body understood here is chunked");
+    else if ((frame->encodings && frame->lengths) || frame->differ)
+        refuse(request, 400, "more than one header says how long the body is");
+    else if (request->declared != UINT64_MAX && request->declared > request->connection->server->options.max_body)
+        refuse(request, 413, "the body is longer than this server takes");
+}
+
+static enum MHD_Result headers_arrived(http_connection *connection, const char *url, const char *method, void **slot)
+{
+    framing frame = {0};
+    http_request *request = request_create(connection, url, method, &frame);
+    if (!request) {
+        free(frame.forwarded);
+        return MHD_NO;
+    }
+    *slot = connection->request = request;
+    http_connection_phase(connection, HTTP_BODY);
+    const http_handler *handler = &connection->server->handler;
+    handler->headers(handler->user, request);
+    if (request->kind == HTTP_NO_ANSWER) check_framing(request, &frame);
+    free(frame.forwarded);
+    bool body = frame.encodings || (request->declared != UINT64_MAX && request->declared > 0);
+    if (request->kind == HTTP_NO_ANSWER || !body)
+        return MHD_YES; /* what has no body is answered in the last call, and stays open */
+    connection->linger = true;
+    http_connection_phase(connection, HTTP_ANSWERING);
+    return http_answer_queue(request);
+}
+
+/* ---- Its body and its end ---------------------------------------------------------------------------------------- */
+
+static bool keep_body(http_request *request, const char *data, size_t bytes)
+{
+    if (bytes >= request->body_room - request->body_bytes || !request->body) {
+        size_t room = request->body_room ? request->body_room : BODY_FIRST;
+        while (bytes >= room - request->body_bytes) room *= 2; /* max_body bounds it */
+        char *grown = realloc(request->body, room);
+        if (!grown) return false;
+        request->body = grown;
+        request->body_room = room;
+    }
+    memcpy(request->body + request->body_bytes, data, bytes);
+    request->body_bytes += bytes;
+    request->body[request->body_bytes] = 0;
+    return true;
+}
+
+static enum MHD_Result body_arrived(http_request *request, const char *data, size_t bytes)
+{
+    if (request->kind != HTTP_NO_ANSWER) return MHD_YES;
+    unsigned status = 0;
+    if (bytes > request->connection->server->options.max_body - request->body_bytes)
+        status = 413;
+    else if (!keep_body(request, data, bytes))
+        status = 503;
+    if (!status) return MHD_YES;
+    /* The daemon takes no answer in the middle of a body. */
+    http_connection_say(request->connection, status,
+                        status == 413 ? "the body is longer than this server takes" : "no memory for the body");
+    request->status = status;
+    request->gone = true;
+    return MHD_NO;
+}
+
+static enum MHD_Result body_complete(http_request *request)
+{
+    http_connection *connection = request->connection;
+    if (!request->completed) {
+        request->completed = true;
+        http_connection_phase(connection, HTTP_ANSWERING);
+        const http_handler *handler = &connection->server->handler;
+        if (request->kind == HTTP_NO_ANSWER) handler->complete(handler->user, request);
+    }
+    if (request->gone) return MHD_NO;
+    if (request->kind != HTTP_NO_ANSWER) return http_answer_queue(request);
+    http_connection_watch(connection, true);
+    request->suspended = true;
+    MHD_suspend_connection(connection->mhd);
+    return MHD_YES;
+}
+
+enum MHD_Result http_on_request(void *server, struct MHD_Connection *mhd, const char *url, const char *method,
+                                const char *version, const char *data, size_t *bytes, void **slot)
+{
+    (void)server;
+    (void)version;
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    if (!*slot) return headers_arrived(info->socket_context, url, method, slot);
+    if (!*bytes) return body_complete(*slot);
+    enum MHD_Result result = body_arrived(*slot, data, *bytes);
+    *bytes = 0;
+    return result;
+}
+
+void http_request_gone(http_request *request)
+{
+    if (request->gone) return;
+    request->gone = true;
+    const http_handler *handler = &request->connection->server->handler;
+    handler->gone(handler->user, request);
+}
+
+void http_on_completed(void *server, struct MHD_Connection *mhd, void **slot, enum MHD_RequestTerminationCode code)
+{
+    http_request *request = *slot;
+    (void)server;
+    (void)mhd;
+    if (!request) return;
+    *slot = NULL;
+    http_connection *connection = request->connection;
+    const http_handler *handler = &connection->server->handler;
+    if (code != MHD_REQUEST_TERMINATED_COMPLETED_OK && !request->aborted) http_request_gone(request);
+    handler->done(handler->user, request);
+    connection->request = NULL;
+    request_free(request);
+    http_connection_phase(connection, HTTP_IDLE); /* or it is about to be closed, which ends that too */
+}
+
+/* %00 stays as it is: a path is a C string. In place; returns the new length. */
+size_t http_unescape(void *server, struct MHD_Connection *mhd, char *text)
+{
+    (void)server;
+    (void)mhd;
+    char *out = text;
+    for (const char *in = text; *in; out++) {
+        char hex[3] = {0};
+        if (*in == '%' && in[1] && in[2]) memcpy(hex, in + 1, 2);
+        if (strspn(hex, "0123456789abcdefABCDEF") == 2 && strcmp(hex, "00") != 0) {
+            *out = (char)strtoul(hex, NULL, 16);
+            in += 3;
+        } else {
+            *out = *in++;
+        }
+    }
+    *out = 0;
+    return (size_t)(out - text);
+}

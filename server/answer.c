@@ -1,0 +1,325 @@
+/* answer.c: see answer.h. */
+#include "answer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void put_text(json_text *out, const char *text)
+{
+    json_text_string(out, text, strlen(text));
+}
+
+const answer_kind *answer_kind_of(const job *j)
+{
+    switch (j->request.kind) {
+    case REQUEST_CHAT:
+        return &answer_chat;
+    case REQUEST_TRACE:
+        return &answer_trace;
+    default:
+        return &answer_completion;
+    }
+}
+
+const char *answer_finish_reason(const job_text *t)
+{
+    return t->report.end == DESCENT_END_EOS || t->report.end == DESCENT_END_STOPPED ? "stop" : "length";
+}
+
+void answer_text_or_null(json_text *out, const char *text)
+{
+    if (text)
+        put_text(out, text);
+    else
+        json_text_put(out, "null");
+}
+
+void answer_traces(json_text *out, const answer_part *part)
+{
+    if (!part->traces) return;
+    json_text_put(out, ",\"descent\":{\"trace\":[");
+    for (const token_trace *trace = part->traces; trace; trace = trace->next) {
+        if (trace != part->traces) json_text_put(out, ",");
+        token_trace_render(out, trace, &part->text->trace);
+        json_text_put(out, "}");
+    }
+    json_text_put(out, "]}");
+}
+
+/* ---- What stands around the choices -------------------------------------------------------------------------------- */
+
+/* {"id": ..., up to the list of choices. */
+static void put_head(const job *j, json_text *out, const char *object)
+{
+    const generation_request *r = &j->request;
+    json_text_put(out, "{\"id\":");
+    put_text(out, j->id);
+    json_text_put(out, ",\"object\":");
+    put_text(out, object);
+    json_text_put(out, ",\"created\":");
+    json_text_integer(out, (int64_t)j->created);
+    json_text_put(out, ",\"model\":");
+    put_text(out, r->model_name);
+    json_text_put(out, ",\"system_fingerprint\":");
+    put_text(out, r->model->fingerprint);
+    json_text_put(out, ",\"");
+    json_text_put(out, answer_kind_of(j)->list);
+    json_text_put(out, "\":[");
+}
+
+typedef struct sums {
+    uint64_t prompt, cached, deepened; /* tokens of prompts, each prompt counted once */
+    uint64_t read, generated, steps;   /* prompt tokens computed, tokens chosen, row steps: of all texts */
+    double prompt_seconds, generation_seconds;
+    bool out_of_time;
+} sums;
+
+static sums add_up(const job *j)
+{
+    sums s = {0};
+    for (size_t i = 0; i < j->n_texts; i++) {
+        const job_text *t = &j->texts[i];
+        const descent_generation_report *r = &t->report;
+        if (t->choice == 0) {
+            s.prompt += j->request.prompts[t->prompt].count;
+            s.cached += r->reused;
+            s.deepened += r->deepened;
+        }
+        s.read += r->prompt_count - r->reused;
+        s.generated += r->generated;
+        s.steps += r->row_steps;
+        s.prompt_seconds += r->prompt_seconds;
+        s.generation_seconds += r->generation_seconds;
+        s.out_of_time |= r->end == DESCENT_END_CANCELLED;
+    }
+    return s;
+}
+
+static void put_count(json_text *out, const char *before, uint64_t count)
+{
+    json_text_put(out, before);
+    json_text_unsigned(out, count);
+}
+
+static void put_usage(json_text *out, const sums *s)
+{
+    put_count(out, "\"usage\":{\"prompt_tokens\":", s->prompt);
+    put_count(out, ",\"completion_tokens\":", s->generated);
+    put_count(out, ",\"total_tokens\":", s->prompt + s->generated);
+    put_count(out, ",\"prompt_tokens_details\":{\"cached_tokens\":", s->cached);
+    put_count(out, "},\"descent_steps\":", s->steps);
+    json_text_put(out, "}");
+}
+
+/* T: a number where the model has one, null where it has none, else one for each kind of sub-layer. */
+static void put_depth(json_text *out, const generation_request *r)
+{
+    const descent_model_info *info = r->model->info;
+    uint32_t deep = 0, last = 0;
+    for (uint32_t k = 0; k < info->kinds; k++) {
+        if (!r->depth.steps[k]) continue;
+        deep++;
+        last = k;
+    }
+    if (deep == 0) {
+        json_text_put(out, "null");
+        return;
+    }
+    if (deep == 1) {
+        json_text_unsigned(out, r->depth.steps[last]);
+        return;
+    }
+    for (uint32_t k = 0; k < info->kinds; k++) {
+        json_text_put(out, k > 0 ? "," : "{");
+        put_text(out, info->kind_names[k]);
+        json_text_put(out, ":");
+        json_text_unsigned(out, r->depth.steps[k]);
+    }
+    json_text_put(out, "}");
+}
+
+static void put_descent(json_text *out, const generation_request *r, const sums *s)
+{
+    json_text_put(out, ",\"descent\":{\"steps\":");
+    put_depth(out, r);
+    json_text_put(out, ",\"seed\":");
+    json_text_integer(out, r->sampling.seed);
+    if (r->step_scale != 1.0f) {
+        json_text_put(out, ",\"step_scale\":");
+        json_text_real(out, (double)r->step_scale);
+    }
+    put_count(out, ",\"deepened_tokens\":", s->deepened);
+    if (r->depth_capped) json_text_put(out, ",\"capped\":true");
+    if (s->out_of_time) json_text_put(out, ",\"stop\":\"time\"");
+    json_text_put(out, "}");
+}
+
+static void put_rates(json_text *out, const char *name, uint64_t count, double seconds)
+{
+    const double values[] = {seconds * 1e3, count ? seconds * 1e3 / (double)count : 0,
+                             seconds > 0 ? (double)count / seconds : 0};
+    static const char *const endings[] = {"_ms", "_per_token_ms", "_per_second"};
+    json_text_put(out, ",\"");
+    json_text_put(out, name);
+    put_count(out, "_n\":", count);
+    for (size_t i = 0; i < 3; i++) {
+        json_text_put(out, ",\"");
+        json_text_put(out, name);
+        json_text_put(out, endings[i]);
+        json_text_put(out, "\":");
+        json_text_real(out, values[i]);
+    }
+}
+
+/* What llama.cpp's server says of its time. Of several texts, the sums. */
+static void put_timings(json_text *out, const sums *s)
+{
+    put_count(out, ",\"timings\":{\"cache_n\":", s->cached);
+    put_rates(out, "prompt", s->read, s->prompt_seconds);
+    put_rates(out, "predicted", s->generated, s->generation_seconds);
+    json_text_put(out, "}");
+}
+
+/* ---- Whole answers ------------------------------------------------------------------------------------------------ */
+
+static answer_part whole_of(const job_text *t)
+{
+    const record *r = &t->record;
+    return (answer_part){.text = t,
+                         .bytes = r->text ? r->text : "",
+                         .count = r->bytes,
+                         .to = r->n_tokens,
+                         .traces = r->traces,
+                         .finish = answer_finish_reason(t)};
+}
+
+/* The text that is choice `index`; the few texts of a job are looked through. */
+static const job_text *text_of_index(const job *j, size_t index)
+{
+    for (size_t i = 0; i < j->n_texts; i++)
+        if (j->texts[i].index == index) return &j->texts[i];
+    return NULL;
+}
+
+void answer_whole(job *j)
+{
+    json_text *out = &j->out;
+    const answer_kind *kind = answer_kind_of(j);
+    sums s = add_up(j);
+    put_head(j, out, kind->object);
+    for (size_t i = 0; i < j->request.n_prompts * j->request.n; i++) {
+        const job_text *t = text_of_index(j, i);
+        if (!t) continue;
+        answer_part part = whole_of(t);
+        if (i > 0) json_text_put(out, ",");
+        kind->whole(out, &part);
+    }
+    json_text_put(out, "],");
+    put_usage(out, &s);
+    put_descent(out, &j->request, &s);
+    put_timings(out, &s);
+    json_text_put(out, "}");
+}
+
+/* ---- Streams ------------------------------------------------------------------------------------------------------ */
+
+static const char event[] = "data: ";
+
+void answer_head(job *j)
+{
+    json_text_put(&j->head, event);
+    put_head(j, &j->head, answer_kind_of(j)->chunk_object);
+}
+
+static void begin_chunk(job *j)
+{
+    json_text_bytes(&j->out, j->head.text, j->head.bytes);
+    j->out.failed |= j->head.failed;
+}
+
+static void end_chunk(job *j)
+{
+    json_text_put(&j->out, j->request.include_usage ? "],\"usage\":null}\n\n" : "]}\n\n");
+}
+
+static void put_chunk(job *j, const answer_part *part)
+{
+    begin_chunk(j);
+    answer_kind_of(j)->chunk(&j->out, part);
+    end_chunk(j);
+}
+
+void answer_opening(job *j)
+{
+    for (size_t i = 0; answer_kind_of(j)->opening && i < j->n_texts; i++) {
+        begin_chunk(j);
+        answer_kind_of(j)->opening(&j->out, &j->texts[i]);
+        end_chunk(j);
+    }
+}
+
+void answer_pieces(job *j, const job_text *t)
+{
+    const record *r = &t->record;
+    text_piece before = {0};
+    for (size_t i = 0; i < r->n_pieces; before = r->pieces[i++]) {
+        answer_part part = {.text = t,
+                            .bytes = r->text + before.bytes,
+                            .count = r->pieces[i].bytes - before.bytes,
+                            .from = before.tokens,
+                            .to = r->pieces[i].tokens};
+        if (part.count == 0) part.bytes = "";
+        put_chunk(j, &part);
+    }
+    if (r->traces) put_chunk(j, &(answer_part){.text = t, .bytes = "", .traces = r->traces});
+}
+
+/* What the whole stream took goes with its last chunk. */
+static void put_last_words(job *j)
+{
+    sums s = add_up(j);
+    if (j->request.include_usage) {
+        json_text_put(&j->out, ",");
+        put_usage(&j->out, &s);
+    }
+    put_descent(&j->out, &j->request, &s);
+    put_timings(&j->out, &s);
+    json_text_put(&j->out, "}\n\n");
+}
+
+void answer_finish(job *j, const job_text *t)
+{
+    answer_part part = {.text = t, .bytes = "", .finish = answer_finish_reason(t)};
+    bool last = j->n_ended == j->n_texts && !j->request.include_usage;
+    begin_chunk(j);
+    answer_kind_of(j)->chunk(&j->out, &part);
+    if (last) {
+        json_text_put(&j->out, "]");
+        put_last_words(j);
+    } else {
+        end_chunk(j);
+    }
+}
+
+void answer_end(job *j)
+{
+    if (j->request.include_usage) {
+        begin_chunk(j);
+        json_text_put(&j->out, "]");
+        put_last_words(j);
+    }
+    json_text_put(&j->out, "data: [DONE]\n\n");
+}
+
+void answer_error(job *j)
+{
+    json_t *body = api_error_json(&j->error);
+    char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+    json_text_put(&j->out, event);
+    json_text_put(&j->out,
+                  text ? text
+                       : "{\"error\":{\"message\":\"no memory\",\"type\":\"server_error\",\"param\":null,\"code\":null}}");
+    json_text_put(&j->out, "\n\n");
+    free(text);
+    json_decref(body);
+}

@@ -1,0 +1,584 @@
+/* job.c: see job.h. Owns the jobs in flight, the queue of those with something to take, and their ends.
+ *
+ * Threads: a transcript's `wake` runs on a scheduler's thread; it puts the job into service.ready and wakes the loop.
+ * Everything else is the loop's. Locks are taken in one order: a transcript's, then the queue's.
+ */
+#include "job.h"
+
+#include "answer.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_RETRY_SECONDS = 60, SEQUENCES_A_SECOND = 8 };
+/* Of one request's traces: numbers in its answer, and numbers of states kept while they are in flight, which `chunk` rows are.
+ */
+static const uint64_t TRACE_MOST_NUMBERS = UINT64_C(1) << 22, TRACE_MOST_STATE_NUMBERS = UINT64_C(1) << 25;
+static const int64_t SEED_MASK = (INT64_C(1) << 53) - 1; /* seeds made here survive a client whose numbers are doubles */
+
+struct job_queue {
+    pthread_mutex_t lock;
+    job *first, *last; /* with something to take */
+    job *jobs;         /* all of them; the loop's alone */
+};
+
+/* ---- From a scheduler's thread ----------------------------------------------------------------------------------- */
+
+static void wake(void *user)
+{
+    job *j = user;
+    service *s = j->service;
+    struct job_queue *q = s->ready;
+    (void)pthread_mutex_lock(&q->lock);
+    bool was_listed = j->listed;
+    if (!was_listed) {
+        j->listed = true;
+        j->next_ready = NULL;
+        *(q->first ? &q->last->next_ready : &q->first) = j;
+        q->last = j;
+    }
+    (void)pthread_mutex_unlock(&q->lock);
+    if (!was_listed) (void)uv_async_send(&s->wake);
+}
+
+/* ---- Opening ------------------------------------------------------------------------------------------------------ */
+
+static int64_t random_bits(void)
+{
+    int64_t bits = 0;
+    (void)uv_random(NULL, NULL, &bits, sizeof bits, 0, NULL);
+    return bits;
+}
+
+static bool no_memory(api_error *error)
+{
+    error->no_retry = true;
+    return api_fail(error, 500, NULL, NULL, "no memory for the request");
+}
+
+/* Whole or not at all. */
+static bool admit(const service *s, size_t sequences, api_error *error)
+{
+    uint32_t most = s->options->max_queue;
+    if (sequences > most)
+        return api_fail(error, 400, NULL, "too_many_sequences",
+                        "the request has %zu sequences (prompts x max(n, best_of)); the empty queue holds %" PRIu32
+                        " (--max-queue)",
+                        sequences, most);
+    if (sequences <= most - s->sequences) return true;
+    size_t seconds = 1 + s->sequences / SEQUENCES_A_SECOND;
+    (void)api_fail(error, 429, NULL, "queue_full",
+                   "the queue is full: %zu of %" PRIu32 " sequences are waiting or running, and this request has %zu",
+                   s->sequences, most, sequences);
+    error->retry_after = seconds < MOST_RETRY_SECONDS ? (unsigned)seconds : MOST_RETRY_SECONDS;
+    return false;
+}
+
+/* What of the text's descents is kept. A request's `trace` follows tokens generated: each was read from the state of the one
+ * before it, so the prompt's last token is the first that is followed. */
+static tracer_options trace_of(const generation_request *r, size_t p)
+{
+    size_t prompt_count = r->prompts[p].count, whole = prompt_count + request_limit_of(r, p);
+    bool all = r->kind == REQUEST_TRACE;
+    size_t first = all ? 0 : prompt_count - 1;
+    return (tracer_options){.info = r->model->info,
+                            .depth = r->depth,
+                            .first = first,
+                            .count = whole - first,
+                            .states = all,
+                            .guesses = all && r->logprobs > 0 ? (size_t)r->logprobs : 0,
+                            .track = r->track,
+                            .n_track = all ? r->n_track : 0};
+}
+
+static bool traces(const generation_request *r)
+{
+    return r->trace || r->kind == REQUEST_TRACE;
+}
+
+static bool check_traces(const job *j, api_error *error)
+{
+    uint64_t numbers = 0, states = 0;
+    for (size_t i = 0; traces(&j->request) && i < j->n_texts; i++) {
+        uint64_t own = tracer_numbers(&j->texts[i].trace), kept = tracer_state_numbers(&j->texts[i].trace);
+        numbers = own > UINT64_MAX - numbers ? UINT64_MAX : numbers + own;
+        states = kept > UINT64_MAX - states ? UINT64_MAX : states + kept;
+    }
+    if (numbers > TRACE_MOST_NUMBERS)
+        return api_fail(error, 400, "descent.trace", "trace_too_large",
+                        "the traces asked for are up to %" PRIu64 " numbers; at most %" PRIu64
+                        ": fewer tokens, texts or steps have room",
+                        numbers, TRACE_MOST_NUMBERS);
+    if (states > TRACE_MOST_STATE_NUMBERS)
+        return api_fail(error, 400, "descent.steps", "trace_too_large",
+                        "the states of the tokens traced at once are up to %" PRIu64 " numbers; at most %" PRIu64
+                        ": fewer steps have room",
+                        states, TRACE_MOST_STATE_NUMBERS);
+    return true;
+}
+
+static void job_free(uv_handle_t *timer)
+{
+    job *j = timer->data;
+    request_release(&j->request);
+    json_text_release(&j->head);
+    json_text_release(&j->out);
+    free(j->texts);
+    free(j);
+}
+
+static job *job_make(exchange *x, generation_request *request)
+{
+    job *j = calloc(1, sizeof *j);
+    uint32_t choices = request->best_of > request->n ? request->best_of : request->n;
+    job_text *texts = calloc(request->n_prompts * choices, sizeof *texts);
+    if (!j || !texts) {
+        free(j);
+        free(texts);
+        return NULL;
+    }
+    j->service = x->service;
+    j->exchange = x;
+    j->request = *request;
+    *request = (generation_request){0};
+    j->created = time(NULL);
+    j->arrived = http_arrived(x->request);
+    j->choices = choices;
+    j->texts = texts;
+    j->n_texts = j->request.n_prompts * choices;
+    (void)snprintf(j->id, sizeof j->id, "%s%016" PRIx64, answer_kind_of(j)->id_prefix, (uint64_t)random_bits());
+    for (size_t i = 0; i < j->n_texts; i++) {
+        job_text *t = &texts[i];
+        t->job = j;
+        t->prompt = (uint32_t)(i / choices);
+        t->choice = (uint32_t)(i % choices);
+        t->index = t->prompt * j->request.n + t->choice;
+        if (traces(&j->request)) t->trace = trace_of(&j->request, t->prompt);
+    }
+    (void)uv_timer_init(j->service->loop, &j->timer);
+    j->timer.data = j;
+    j->next = j->service->ready->jobs;
+    if (j->next) j->next->previous = j;
+    j->service->ready->jobs = j;
+    return j;
+}
+
+/* ---- Submitting --------------------------------------------------------------------------------------------------- */
+
+static bool open_texts(job *j, api_error *error)
+{
+    const generation_request *r = &j->request;
+    descent_status status;
+    for (size_t i = 0; i < j->n_texts; i++) {
+        job_text *t = &j->texts[i];
+        transcript_options options = {.request = r,
+                                      .prompt = t->prompt,
+                                      .live = r->stream,
+                                      .score = j->choices > r->n,
+                                      .trace = traces(r) ? &t->trace : NULL,
+                                      .wake = wake,
+                                      .user = j};
+        if (transcript_open(&t->transcript, &options, &status) != DESCENT_OK) return api_fail_status(error, NULL, &status);
+        t->opened = true;
+    }
+    return true;
+}
+
+static bool submit(job *j, job_text *t, api_error *error)
+{
+    const generation_request *r = &j->request;
+    const prompt *p = &r->prompts[t->prompt];
+    const service_options *with = j->service->options;
+    descent_status status;
+    descent_generation_options options = {
+        .prompt = p->tokens,
+        .prompt_count = p->count,
+        .limit = request_limit_of(r, t->prompt),
+        .sampling = r->sampling,
+        .depth = r->depth,
+        .step_scale = r->step_scale,
+        .share_group = with->share_cache ? 0 : j->exchange->key_group,
+        .read_prompt = transcript_reads_prompt(&t->transcript),
+        .observe = traces(r) ? tracer_flags(&t->trace) : 0,
+        .observe_prompt = traces(r),
+        .calls = {.chosen = transcript_chosen, .ended = transcript_ended, .observe = traces(r) ? transcript_observe : NULL},
+        .user = &t->transcript};
+    options.sampling.prompt = t->prompt;
+    options.sampling.choice = t->choice;
+    /* The first text of a prompt may end at any moment: while its transcript is locked its handle lives. */
+    job_text *first = t - t->choice;
+    (void)pthread_mutex_lock(&first->transcript.lock);
+    if (t != first && !first->transcript.ended && !options.read_prompt && !options.observe) options.like = first->generation;
+    descent_code code = descent_scheduler_submit(r->model->scheduler, &options, &t->generation, &status);
+    (void)pthread_mutex_unlock(&first->transcript.lock);
+    if (code != DESCENT_OK) return api_fail_status(error, "prompt", &status);
+    t->submitted = true;
+    j->n_submitted++;
+    j->service->sequences++;
+    return true;
+}
+
+static void cancel_all(job *j)
+{
+    for (size_t i = 0; i < j->n_texts; i++) {
+        job_text *t = &j->texts[i];
+        if (t->submitted && !t->ended) transcript_cancel(&t->transcript, t->generation);
+    }
+}
+
+static void out_of_time(uv_timer_t *timer)
+{
+    job *j = timer->data;
+    cancel_all(j); /* what there is by then is the answer */
+}
+
+static void start_timer(job *j)
+{
+    double seconds = j->service->options->request_seconds;
+    double spent = (double)(uv_hrtime() - j->arrived) * 1e-9;
+    double left = seconds > spent ? seconds - spent : 0;
+    (void)uv_timer_start(&j->timer, out_of_time, (uint64_t)ceil(left * 1e3), 0);
+}
+
+static void describe(job *j)
+{
+    exchange *x = j->exchange;
+    const generation_request *r = &j->request;
+    char depth[16];
+    uint16_t most = 0;
+    for (uint32_t k = 0; k < DESCENT_MAX_KINDS; k++) most = r->depth.steps[k] > most ? r->depth.steps[k] : most;
+    (void)snprintf(x->log_model, sizeof x->log_model, "%.*s", (int)sizeof x->log_model - 1, r->model_name);
+    (void)snprintf(x->log_steps, sizeof x->log_steps, "%s", descent_depth_format(r->model->model, r->depth, depth));
+    x->log.model = x->log_model;
+    x->log.steps = x->log_steps;
+    x->log.sequences = (uint32_t)j->n_texts;
+    if (r->unknown_field) {
+        (void)snprintf(x->log_ignored, sizeof x->log_ignored, "%.*s", (int)sizeof x->log_ignored - 1, r->unknown_field);
+        x->log.ignored = x->log_ignored;
+    }
+    metrics_observe(x->service->metrics, METRICS_REQUEST_STEPS, (double)most);
+}
+
+/* ---- Ending ------------------------------------------------------------------------------------------------------- */
+
+/* Mean logprob of the tokens a text is made of; one of none comes last. */
+static double mean_logprob(const job_text *t)
+{
+    const record *r = &t->record;
+    size_t from = transcript_reads_prompt(&t->transcript) ? t->job->request.prompts[t->prompt].count : 0;
+    double sum = 0;
+    for (size_t i = from; i < r->n_tokens; i++) sum += (double)r->tokens[i].logprob;
+    return r->n_tokens > from ? sum / (double)(r->n_tokens - from) : -INFINITY;
+}
+
+/* best_of: the best n of a prompt's texts become its choices, best first, the earlier one on a tie. */
+static void rank(job *j)
+{
+    for (size_t i = 0; j->choices > j->request.n && i < j->n_texts; i++) {
+        const job_text *first = &j->texts[i - i % j->choices];
+        double own = mean_logprob(&j->texts[i]);
+        uint32_t better = 0;
+        for (uint32_t k = 0; k < j->choices; k++) {
+            double other = mean_logprob(&first[k]);
+            better += other > own || (other == own && first + k < &j->texts[i]);
+        }
+        j->texts[i].index = better < j->request.n ? j->texts[i].prompt * j->request.n + better : UINT32_MAX;
+    }
+}
+
+static const char *how_it_ended(const job *j)
+{
+    if (j->error.status) return "error";
+    if (j->gone) return "cancelled";
+    for (size_t i = 0; i < j->n_texts; i++)
+        if (j->texts[i].report.end == DESCENT_END_CANCELLED) return "time";
+    return answer_finish_reason(&j->texts[0]);
+}
+
+static void fill_log(job *j)
+{
+    exchange *x = j->exchange;
+    log_request *log = &x->log;
+    for (size_t i = 0; i < j->n_texts; i++) {
+        const descent_generation_report *r = &j->texts[i].report;
+        log->prompt_tokens += r->prompt_count;
+        log->cached_tokens += r->reused;
+        log->generated_tokens += r->generated;
+        log->token_steps += r->row_steps;
+        log->compute_seconds += r->prompt_seconds + r->generation_seconds;
+        if (r->queue_seconds > log->queue_seconds) log->queue_seconds = r->queue_seconds;
+    }
+    log->finish = how_it_ended(j);
+}
+
+/* The error event, where the status has gone out already. */
+static void end_with_error(job *j)
+{
+    exchange *x = j->exchange;
+    if (!j->streaming) {
+        exchange_fail(x, &j->error);
+        return;
+    }
+    const char *said = j->error.quotes_prompt ? "(it quotes the prompt)" : j->error.message;
+    (void)snprintf(x->log_error, sizeof x->log_error, "%.*s", (int)sizeof x->log_error - 1, said);
+    x->log.error = x->log_error;
+    json_text_clear(&j->out);
+    answer_error(j);
+    if (!j->out.failed) http_stream_write(x->request, j->out.text, j->out.bytes);
+    http_stream_abort(x->request);
+}
+
+static void end_well(job *j)
+{
+    exchange *x = j->exchange;
+    json_text_clear(&j->out);
+    if (j->streaming)
+        answer_end(j);
+    else
+        answer_whole(j);
+    if (j->out.failed) {
+        (void)no_memory(&j->error);
+        end_with_error(j);
+    } else if (j->streaming) {
+        http_stream_write(x->request, j->out.text, j->out.bytes);
+        http_stream_end(x->request);
+    } else {
+        exchange_reply_text(x, 200, j->out.text, j->out.bytes);
+    }
+}
+
+static void job_close(job *j)
+{
+    for (size_t i = 0; i < j->n_texts; i++) {
+        if (j->texts[i].opened) transcript_close(&j->texts[i].transcript);
+        record_release(&j->texts[i].record);
+    }
+    if (j->next) j->next->previous = j->previous;
+    *(j->previous ? &j->previous->next : &j->service->ready->jobs) = j->next;
+    uv_close((uv_handle_t *)&j->timer, job_free);
+}
+
+/* Where every generation has ended: answers, if nobody has, and lets go of the exchange. */
+static void settle(job *j)
+{
+    exchange *x = j->exchange;
+    if (j->n_ended < j->n_submitted) return;
+    fill_log(j);
+    x->job = NULL;
+    if (!x->request) {
+        exchange_job_over(x);
+    } else if (!j->answered && !j->gone) {
+        if (j->error.status) {
+            end_with_error(j);
+        } else {
+            rank(j);
+            end_well(j);
+        }
+    }
+    job_close(j);
+}
+
+void job_gone(job *j)
+{
+    j->gone = true;
+    cancel_all(j);
+}
+
+static void end_now(job *j)
+{
+    if (!j->error.status) {
+        (void)api_fail(&j->error, 503, NULL, "draining", "the server is ending");
+        j->error.retry_after = 1;
+    }
+    if (!j->answered && !j->gone && j->exchange->request) {
+        j->answered = true;
+        end_with_error(j);
+    }
+    cancel_all(j);
+}
+
+void jobs_end_all(service *s)
+{
+    for (job *j = s->ready->jobs; j; j = j->next) end_now(j);
+}
+
+/* ---- Taking what there is ----------------------------------------------------------------------------------------- */
+
+static bool sends(const job *j)
+{
+    return j->request.stream && !j->answered && !j->gone && !j->error.status && j->exchange->request;
+}
+
+/* From when the request came to its first token, whichever text's; and from token to token. */
+static void count_times(job *j, job_text *t)
+{
+    metrics *m = j->service->metrics;
+    const record *r = &t->record;
+    if (r->n_times > 0 && !j->first_token) {
+        uint64_t first = UINT64_MAX;
+        for (size_t i = 0; i < j->n_texts; i++) {
+            uint64_t own = j->texts[i].submitted ? transcript_first_time(&j->texts[i].transcript) : 0;
+            if (own && own < first) first = own;
+        }
+        metrics_observe(m, METRICS_TIME_TO_FIRST_TOKEN_SECONDS, (double)(first - j->arrived) * 1e-9);
+        j->first_token = true;
+    }
+    for (size_t i = 0; i < r->n_times; i++) {
+        if (t->last_time) metrics_observe(m, METRICS_INTER_TOKEN_SECONDS, (double)(r->times[i] - t->last_time) * 1e-9);
+        t->last_time = r->times[i];
+    }
+}
+
+static void text_ended(job *j, job_text *t)
+{
+    const descent_status *own = &t->transcript.status;
+    t->ended = true;
+    t->report = t->transcript.report;
+    j->n_ended++;
+    j->service->sequences--;
+    metrics_count_generation(j->service->metrics, &t->report);
+    bool failed = own->code != DESCENT_OK || t->report.end == DESCENT_END_FAILED;
+    if (!failed || j->error.status) return;
+    (void)api_fail_status(&j->error, NULL, own->code != DESCENT_OK ? own : &t->report.status);
+    cancel_all(j);
+}
+
+static void take(job *j, job_text *t)
+{
+    record_clear(&t->record);
+    bool ended = transcript_take(&t->transcript, &t->record);
+    count_times(j, t);
+    if (ended) text_ended(j, t);
+    if (!sends(j)) return;
+    answer_pieces(j, t);
+    if (ended) answer_finish(j, t);
+}
+
+static void send_out(job *j)
+{
+    if (j->out.failed && !j->error.status) {
+        (void)no_memory(&j->error);
+        cancel_all(j);
+    }
+    if (sends(j) && j->out.bytes > 0) http_stream_write(j->exchange->request, j->out.text, j->out.bytes);
+    json_text_clear(&j->out);
+}
+
+static void drain(job *j)
+{
+    for (size_t i = 0; i < j->n_texts; i++)
+        if (j->texts[i].submitted && !j->texts[i].ended) take(j, &j->texts[i]);
+    send_out(j);
+    settle(j);
+}
+
+static void on_wake(uv_async_t *async)
+{
+    struct job_queue *q = ((service *)async->data)->ready;
+    (void)pthread_mutex_lock(&q->lock);
+    job *list = q->first;
+    q->first = q->last = NULL;
+    (void)pthread_mutex_unlock(&q->lock);
+    while (list) {
+        job *j = list;
+        (void)pthread_mutex_lock(&q->lock);
+        list = j->next_ready;
+        j->listed = false; /* from here on what comes lists it again */
+        (void)pthread_mutex_unlock(&q->lock);
+        drain(j);
+    }
+}
+
+/* ---- Starting ------------------------------------------------------------------------------------------------------ */
+
+/* Starts a job, or refuses: then generations that were submitted already end by themselves, and nobody waits for them. */
+static void job_start(job *j)
+{
+    exchange *x = j->exchange;
+    api_error error = {0};
+    bool fine = check_traces(j, &error) && open_texts(j, &error);
+    describe(j);
+    x->job = j;
+    for (size_t i = 0; fine && i < j->n_texts; i++) fine = submit(j, &j->texts[i], &error);
+    if (!fine) {
+        j->error = error;
+        cancel_all(j);
+        settle(j);
+        return;
+    }
+    start_timer(j);
+    if (!j->request.stream) return;
+    j->streaming = true;
+    http_stream_start(x->request);
+    answer_head(j);
+    answer_opening(j);
+    send_out(j);
+}
+
+static void begin(exchange *x, request_kind kind)
+{
+    size_t bytes;
+    const char *body = http_body(x->request, &bytes);
+    service *s = x->service;
+    generation_request request;
+    api_error error = {0};
+    if (!request_read(kind, body, bytes, &s->models, &s->options->limits, random_bits() & SEED_MASK, &request, &error)) {
+        exchange_fail(x, &error);
+        return;
+    }
+    uint32_t choices = request.best_of > request.n ? request.best_of : request.n;
+    job *j = admit(s, request.n_prompts * choices, &error) ? job_make(x, &request) : NULL;
+    if (j) {
+        job_start(j);
+        return;
+    }
+    request_release(&request);
+    if (!error.status) (void)no_memory(&error);
+    exchange_fail(x, &error);
+}
+
+void endpoint_completions(exchange *x)
+{
+    begin(x, REQUEST_COMPLETION);
+}
+
+void endpoint_chat(exchange *x)
+{
+    begin(x, REQUEST_CHAT);
+}
+
+void endpoint_trace(exchange *x)
+{
+    begin(x, REQUEST_TRACE);
+}
+
+/* ---- Up and down -------------------------------------------------------------------------------------------------- */
+
+int jobs_open(service *s)
+{
+    s->ready = calloc(1, sizeof *s->ready);
+    if (!s->ready) return -1;
+    (void)pthread_mutex_init(&s->ready->lock, NULL);
+    s->wake.data = s;
+    int code = uv_async_init(s->loop, &s->wake, on_wake);
+    if (code == 0) return 0;
+    (void)pthread_mutex_destroy(&s->ready->lock);
+    free(s->ready);
+    return code;
+}
+
+static void woken_no_more(uv_handle_t *async)
+{
+    service *s = async->data;
+    (void)pthread_mutex_destroy(&s->ready->lock);
+    free(s->ready);
+    s->ready = NULL;
+}
+
+void jobs_close(service *s)
+{
+    uv_close((uv_handle_t *)&s->wake, woken_no_more);
+}

@@ -1,0 +1,29 @@
+/* json_text.h: JSON written straight into a growing text: answers and stream chunks, of which a fast model makes thousands a
+ * second, and logprobs, which may be megabytes. Commas and brackets are the writer's. When memory runs out the text is
+ * `failed`, and further writing does nothing: a writer checks once, at its end. One thread at a time.
+ */
+#ifndef DESCENT_SERVER_JSON_TEXT_H
+#define DESCENT_SERVER_JSON_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct json_text {
+    char *text; /* [bytes], not NUL-terminated; NULL at first */
+    size_t bytes, room;
+    bool failed;
+} json_text;
+
+void json_text_release(json_text *out);
+void json_text_clear(json_text *out); /* empty again; its memory stays */
+
+void json_text_bytes(json_text *out, const char *bytes, size_t count); /* as they are */
+void json_text_put(json_text *out, const char *text);                  /* as it is */
+void json_text_string(json_text *out, const char *text, size_t bytes); /* quoted and escaped; the text is valid UTF-8 */
+void json_text_integer(json_text *out, int64_t value);
+void json_text_unsigned(json_text *out, uint64_t value);
+/* Nine significant digits, enough to give a float back, and always a point or an exponent; null where it is not finite. */
+void json_text_real(json_text *out, double value);
+
+#endif

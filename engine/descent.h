@@ -107,6 +107,9 @@ typedef struct descent_model_info {
 /* Opens a GGUF file and checks everything in it before use. The file is memory-mapped and must not change while open.
  * The caller owns *model and closes it after everything made from it. */
 DESCENT_API descent_code descent_model_open(const char *path, descent_model **model, descent_status *status);
+/* The same from a copy in memory, for processes that live long: the file may change, shrink or vanish afterwards. Takes its size in
+ * memory that no other process shares. DESCENT_IO where the file becomes shorter while it is read. */
+DESCENT_API descent_code descent_model_read(const char *path, descent_model **model, descent_status *status);
 DESCENT_API void descent_model_close(descent_model *model);
 
 /* Owned by the model. */
@@ -179,6 +182,8 @@ DESCENT_API void descent_decoder_destroy(descent_decoder *decoder);
 /* Feeds one token; returns the text that is now certain, NUL-terminated, owned by the decoder until the next call, and
  * its length in *bytes (text may hold NULs). NULL when memory ran out. */
 DESCENT_API const char *descent_decoder_push(descent_decoder *decoder, uint32_t id, size_t *bytes);
+/* Bytes held back now, of an unfinished character: 0..3. */
+DESCENT_API size_t descent_decoder_held(const descent_decoder *decoder);
 /* Ends the stream: what was held back comes out, as U+FFFD where it is incomplete. The decoder is then as new. */
 DESCENT_API const char *descent_decoder_finish(descent_decoder *decoder, size_t *bytes);
 

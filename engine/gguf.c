@@ -514,28 +514,75 @@ static const char *kind_of(mode_t mode)
     return S_ISDIR(mode) ? "a directory" : S_ISFIFO(mode) ? "a pipe" : S_ISSOCK(mode) ? "a socket" : "a device";
 }
 
-descent_code gguf_open(const char *path, gguf_file **file, descent_status *status)
+/* A regular file that may be one of ours, opened; *about is what the system says of it. */
+static descent_code open_regular(const char *path, int *opened, struct stat *about, descent_status *status)
 {
     /* Non-blocking, or opening a pipe would wait for a writer. */
     int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (descriptor < 0) return descent_fail(status, DESCENT_IO, "cannot open '%s': %s", path, strerror(errno));
-    struct stat about;
     descent_code code = DESCENT_OK;
-    void *mapping = MAP_FAILED;
-    if (fstat(descriptor, &about) != 0)
+    if (fstat(descriptor, about) != 0)
         code = descent_fail(status, DESCENT_IO, "cannot look at '%s': %s", path, strerror(errno));
-    else if (!S_ISREG(about.st_mode))
-        code = descent_fail(status, DESCENT_IO, "'%s' is %s, expected a GGUF file", path, kind_of(about.st_mode));
-    else if (about.st_size < FIXED_BYTES)
+    else if (!S_ISREG(about->st_mode))
+        code = descent_fail(status, DESCENT_IO, "'%s' is %s, expected a GGUF file", path, kind_of(about->st_mode));
+    else if (about->st_size < FIXED_BYTES)
         code = descent_fail(status, DESCENT_BAD_FILE, "not a usable GGUF file: it has %lld bytes, expected at least %d",
-                            (long long)about.st_size, (int)FIXED_BYTES);
-    else {
-        mapping = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_PRIVATE, descriptor, 0);
-        if (mapping == MAP_FAILED) code = descent_fail(status, DESCENT_IO, "cannot map '%s': %s", path, strerror(errno));
-    }
-    (void)close(descriptor);
+                            (long long)about->st_size, (int)FIXED_BYTES);
+    if (code)
+        (void)close(descriptor);
+    else
+        *opened = descriptor;
+    return code;
+}
+
+descent_code gguf_open(const char *path, gguf_file **file, descent_status *status)
+{
+    int descriptor;
+    struct stat about;
+    descent_code code = open_regular(path, &descriptor, &about, status);
     if (code) return code;
+    void *mapping = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_PRIVATE, descriptor, 0);
+    int reason = errno;
+    (void)close(descriptor);
+    if (mapping == MAP_FAILED) return descent_fail(status, DESCENT_IO, "cannot map '%s': %s", path, strerror(reason));
     return open_bytes(mapping, (uint64_t)about.st_size, mapping, file, status);
+}
+
+/* All of `bytes` bytes: a file that became shorter since its size was asked for ends early. */
+static descent_code read_all(const char *path, int descriptor, unsigned char *to, uint64_t bytes, descent_status *status)
+{
+    for (uint64_t done = 0; done < bytes;) {
+        ssize_t got = read(descriptor, to + done, (size_t)(bytes - done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return descent_fail(status, DESCENT_IO, "cannot read '%s': %s", path, strerror(errno));
+        if (got == 0)
+            return descent_fail(status, DESCENT_IO, "'%s' became shorter while it was read: %llu bytes of %llu", path,
+                                (unsigned long long)done, (unsigned long long)bytes);
+        done += (uint64_t)got;
+    }
+    return DESCENT_OK;
+}
+
+descent_code gguf_read(const char *path, gguf_file **file, descent_status *status)
+{
+    int descriptor;
+    struct stat about;
+    descent_code code = open_regular(path, &descriptor, &about, status);
+    if (code) return code;
+    size_t bytes = (size_t)about.st_size;
+    uint64_t machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    void *memory = bytes > machine ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+        (void)close(descriptor);
+        return descent_fail(status, DESCENT_LIMIT,
+                            "'%s' has %zu bytes, which the memory of this machine, %llu, has no room for", path, bytes,
+                            (unsigned long long)machine);
+    }
+    code = read_all(path, descriptor, memory, bytes, status);
+    (void)close(descriptor);
+    if (!code) return open_bytes(memory, bytes, memory, file, status);
+    (void)munmap(memory, bytes);
+    return code;
 }
 
 void gguf_close(gguf_file *file)

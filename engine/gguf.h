@@ -1,4 +1,4 @@
-/* gguf.h: a GGUF version 3 file, mapped read-only and checked from end to end before anything in it can be reached.
+/* gguf.h: a GGUF version 3 file, mapped read-only or read, and checked from end to end before anything in it can be reached.
  *
  * After gguf_open succeeded every name, value and tensor below is known to lie inside the file, so callers check only
  * what their model needs: that a key exists and holds what it should (the typed getters), that a tensor has the shape
@@ -20,6 +20,10 @@ typedef struct gguf_file gguf_file;
 /* DESCENT_IO: not opened, or not a regular file. DESCENT_UNSUPPORTED: another version or byte order, a header larger
  * than 1 GiB. DESCENT_BAD_FILE: anything wrong inside. The file must not change while it is open. */
 descent_code gguf_open(const char *path, gguf_file **file, descent_status *status);
+
+/* The same from a copy in memory, which takes the file's size: the file may change afterwards. DESCENT_IO too where it becomes
+ * shorter while it is read, DESCENT_LIMIT where the machine has less memory than that. */
+descent_code gguf_read(const char *path, gguf_file **file, descent_status *status);
 
 /* The same over bytes the caller keeps, aligned to 8 or more and unchanged until gguf_close. */
 descent_code gguf_open_memory(const void *data, size_t bytes, gguf_file **file, descent_status *status);

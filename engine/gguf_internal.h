@@ -17,7 +17,7 @@ typedef struct gguf_entry {
 struct gguf_file {
     const unsigned char *data;
     uint64_t bytes;
-    void *mapping; /* data, where gguf_open mapped it; NULL where it is the caller's */
+    void *mapping; /* data, where it is to be unmapped; NULL where it is the caller's */
     size_t n_entries, n_tensors;
     gguf_entry *entries;
     gguf_tensor *tensors;

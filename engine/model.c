@@ -287,10 +287,12 @@ static descent_code load_common(descent_model *model, descent_status *status)
     return tokenizer_load(model->file, info->vocab, &model->tokenizer, status);
 }
 
-static descent_code load_model(descent_model *model, const char *path, descent_status *status)
+typedef descent_code (*file_opener)(const char *path, gguf_file **file, descent_status *status);
+
+static descent_code load_model(descent_model *model, file_opener open_file, const char *path, descent_status *status)
 {
     descent_code code;
-    if ((code = gguf_open(path, &model->file, status)) != DESCENT_OK) return code;
+    if ((code = open_file(path, &model->file, status)) != DESCENT_OK) return code;
     name_model(model, path);
     if ((code = choose_family(model, status)) != DESCENT_OK) return code;
     if ((code = load_common(model, status)) != DESCENT_OK) return code;
@@ -301,14 +303,13 @@ static descent_code load_model(descent_model *model, const char *path, descent_s
     return DESCENT_OK;
 }
 
-descent_code descent_model_open(const char *path, descent_model **out, descent_status *status)
+static descent_code open_model(const char *path, file_opener open_file, descent_model **out, descent_status *status)
 {
-    if (!path || !out)
-        return descent_fail(status, DESCENT_BAD_ARGUMENT, "descent_model_open needs a path and a place for the model");
+    if (!path || !out) return descent_fail(status, DESCENT_BAD_ARGUMENT, "opening a model needs a path and a place for the model");
     descent_model *model = calloc(1, sizeof *model);
     if (!model) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a model");
     descent_status why = {0};
-    descent_code code = load_model(model, path, &why);
+    descent_code code = load_model(model, open_file, path, &why);
     if (code != DESCENT_OK) {
         descent_model_close(model);
         bool named = strstr(why.message, path) != NULL;
@@ -316,6 +317,16 @@ descent_code descent_model_open(const char *path, descent_model **out, descent_s
     }
     *out = model;
     return descent_ok(status);
+}
+
+descent_code descent_model_open(const char *path, descent_model **out, descent_status *status)
+{
+    return open_model(path, gguf_open, out, status);
+}
+
+descent_code descent_model_read(const char *path, descent_model **out, descent_status *status)
+{
+    return open_model(path, gguf_read, out, status);
 }
 
 void descent_model_close(descent_model *model)

@@ -354,6 +354,11 @@ const char *descent_decoder_push(descent_decoder *decoder, uint32_t id, size_t *
     return decoder->text;
 }
 
+size_t descent_decoder_held(const descent_decoder *decoder)
+{
+    return decoder->stream.held_bytes;
+}
+
 const char *descent_decoder_finish(descent_decoder *decoder, size_t *bytes)
 {
     *bytes = utf8_stream_finish(&decoder->stream, decoder->text);

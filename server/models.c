@@ -114,7 +114,7 @@ static descent_code prepare_model(served_model *model, const model_options *opti
 static descent_code open_model(served_model *model, const model_options *options, descent_status *status)
 {
     descent_status why;
-    descent_code code = descent_model_open(model->path, &model->model, status);
+    descent_code code = descent_model_read(model->path, &model->model, status);
     if (code) return code;
     code = prepare_model(model, options, &why);
     return code ? descent_fail(status, code, "%s: %s", model->path, why.message) : DESCENT_OK;

@@ -639,15 +639,23 @@ static int remove_scratch(void **state)
     return rc;
 }
 
-static void refuse_path(const char *path, descent_code code, const char *what)
+typedef descent_code (*opener)(const char *path, gguf_file **file, descent_status *status);
+
+static void refuse_path_by(opener open_file, const char *path, descent_code code, const char *what)
 {
     gguf_file *opened = NULL;
     descent_status status = {DESCENT_OK, ""};
-    descent_code found = gguf_open(path, &opened, &status);
+    descent_code found = open_file(path, &opened, &status);
     if (found != code || !strstr(status.message, what))
         fail_msg("expected %d, '%s'; found %d: %s", (int)code, what, (int)found, status.message);
     if (code == DESCENT_IO) assert_non_null(strstr(status.message, path));
     assert_null(opened);
+}
+
+static void refuse_path(const char *path, descent_code code, const char *what)
+{
+    refuse_path_by(gguf_open, path, code, what);
+    refuse_path_by(gguf_read, path, code, what);
 }
 
 static void refuses_what_is_no_file(void **state)
@@ -691,6 +699,25 @@ static void maps_a_file(void **state)
     free(expected.data);
 }
 
+/* What was read stays, whatever becomes of the file. */
+static void reads_a_file(void **state)
+{
+    scratch *here = *state;
+    gguf_writer *writer = sample_writer();
+    gguf_writer_save(writer, here->path);
+    bytes expected = built(writer);
+    gguf_file *file = NULL;
+    assert_int_equal(gguf_read(here->path, &file, NULL), DESCENT_OK);
+    assert_int_equal(truncate(here->path, 0), 0);
+    assert_int_equal(gguf_bytes(file), expected.size);
+    assert_memory_equal(gguf_data(file), expected.data, expected.size);
+    (void)touch_gguf(file);
+    gguf_close(file);
+    free(expected.data);
+    assert_int_equal(truncate(here->path, (off_t)1 << 43), 0);
+    refuse_path_by(gguf_read, here->path, DESCENT_LIMIT, "memory of this machine");
+}
+
 /* Writes the header of `writer` and makes the file `size` bytes long without writing the rest. */
 static void save_sparse(gguf_writer *writer, const char *path, off_t size)
 {
@@ -714,7 +741,7 @@ static void opens_a_file_larger_than_4_gib(void **state)
     assert_int_equal(((const uint8_t *)tensor->data)[size - 1], 0);
     gguf_close(file);
     assert_int_equal(truncate(here->path, (off_t)(start + size - 1)), 0);
-    refuse_path(here->path, DESCENT_BAD_FILE, "tensor 0 'large'");
+    refuse_path_by(gguf_open, here->path, DESCENT_BAD_FILE, "tensor 0 'large'");
 }
 
 /* A header may claim to fill a huge file: it is not followed past its limit, and no memory is taken for the claim. */
@@ -728,13 +755,13 @@ static void bounds_the_header_of_a_huge_file(void **state)
     gguf_writer *writer = gguf_writer_create();
     gguf_writer_raw(writer, "text", GGUF_VALUE_STRING, &length, sizeof length);
     save_sparse(writer, here->path, size);
-    refuse_path(here->path, DESCENT_UNSUPPORTED, "metadata entry 0 'text'");
+    refuse_path_by(gguf_open, here->path, DESCENT_UNSUPPORTED, "metadata entry 0 'text'");
     writer = gguf_writer_create();
     memcpy(array, &type, 4);
     memcpy(array + 4, &count, 8);
     gguf_writer_raw(writer, "list", GGUF_VALUE_ARRAY, array, sizeof array);
     save_sparse(writer, here->path, size);
-    refuse_path(here->path, DESCENT_UNSUPPORTED, "metadata entry 0 'list'");
+    refuse_path_by(gguf_open, here->path, DESCENT_UNSUPPORTED, "metadata entry 0 'list'");
 }
 
 int main(void)
@@ -763,6 +790,7 @@ int main(void)
         cmocka_unit_test(survives_random_bits),
         cmocka_unit_test_setup_teardown(refuses_what_is_no_file, make_scratch, remove_scratch),
         cmocka_unit_test_setup_teardown(maps_a_file, make_scratch, remove_scratch),
+        cmocka_unit_test_setup_teardown(reads_a_file, make_scratch, remove_scratch),
         cmocka_unit_test_setup_teardown(opens_a_file_larger_than_4_gib, make_scratch, remove_scratch),
         cmocka_unit_test_setup_teardown(bounds_the_header_of_a_huge_file, make_scratch, remove_scratch),
     };

@@ -1,0 +1,291 @@
+/* generation.c: the life of one prompt and the tokens that follow it: checked and copied when it is submitted, computed in a
+ * sequence that comes and goes, read, sampled from, observed, ended. Shapes: logits [V], tokens [most]. Called by
+ * scheduler.c (its beginning and end), schedule.c (its rows) and reading.c (its logits). */
+#include "generation.h"
+
+#include "sequence.h"
+#include "status.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+double monotonic_seconds(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* ---- What was asked --------------------------------------------------------------------------------------------- */
+
+static descent_code check_prompt(const descent_model_info *info, const descent_generation_options *options,
+                                 descent_status *status)
+{
+    if (!options->prompt || options->prompt_count == 0)
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "prompt is empty; expected at least 1 token");
+    if (options->prompt_count > info->context)
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "prompt has %zu tokens; the context of %s holds %u",
+                            options->prompt_count, info->name, info->context);
+    for (size_t i = 0; i < options->prompt_count; i++)
+        if (options->prompt[i] >= info->vocab)
+            return descent_fail(status, DESCENT_BAD_ARGUMENT,
+                                "prompt has token %u at position %zu; the vocabulary has ids 0 to %u", options->prompt[i], i,
+                                info->vocab - 1);
+    return DESCENT_OK;
+}
+
+static descent_code check_options(const descent_model_info *info, const descent_generation_options *options,
+                                  descent_status *status)
+{
+    const int known = DESCENT_OBSERVE_ENERGY | DESCENT_OBSERVE_CONVERGENCE | DESCENT_OBSERVE_STATE | DESCENT_OBSERVE_FINAL;
+    if (!options->calls.chosen || !options->calls.ended)
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "calls needs both chosen and ended");
+    if (options->observe & ~known)
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "observe is %d; expected a sum of 1, 2, 4 and 8", options->observe);
+    if (options->observe && !options->calls.observe)
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "observe is %d, but calls has no observe", options->observe);
+    descent_code code = check_prompt(info, options, status);
+    if (code == DESCENT_OK) code = descent_sampling_check(&options->sampling, info->vocab, status);
+    if (code == DESCENT_OK && options->sampling.n_bias > info->vocab)
+        code = descent_fail(status, DESCENT_BAD_ARGUMENT, "bias has %zu entries; the vocabulary has %u tokens",
+                            options->sampling.n_bias, info->vocab);
+    return code;
+}
+
+static descent_code copy_arrays(descent_generation *g, const descent_generation_options *options, descent_status *status)
+{
+    g->tokens = malloc(g->most * sizeof *g->tokens);
+    bool copied = g->tokens != NULL;
+    if (copied) memcpy(g->tokens, options->prompt, g->prompt_count * sizeof *g->tokens);
+    if (g->observe) {
+        g->reported = calloc(g->most, sizeof *g->reported);
+        g->seen = calloc(g->most, sizeof *g->seen);
+        copied = copied && g->reported && g->seen;
+    }
+    g->sampling.bias = NULL;
+    if (g->sampling.n_bias > 0) {
+        size_t bytes = g->sampling.n_bias * sizeof *g->sampling.bias;
+        descent_logit_bias *bias = malloc(bytes);
+        copied = copied && bias;
+        if (bias) memcpy(bias, options->sampling.bias, bytes);
+        g->sampling.bias = bias;
+    }
+    if (copied) return DESCENT_OK;
+    return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a generation of %zu tokens", g->most);
+}
+
+descent_code generation_create(const descent_model *model, const descent_generation_options *options, descent_generation **out,
+                               descent_status *status)
+{
+    const descent_model_info *info = descent_model_describe(model);
+    descent_code code = check_options(info, options, status);
+    if (code != DESCENT_OK) return code;
+    descent_sequence_options sequence = {.depth = options->depth,
+                                         .step_scale = options->step_scale,
+                                         .share_group = options->share_group,
+                                         .no_sharing = options->read_prompt || options->observe};
+    if ((code = sequence_complete_options(model, &sequence, status)) != DESCENT_OK) return code;
+    descent_generation *g = calloc(1, sizeof *g);
+    if (!g) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a generation");
+    size_t room = info->context + (size_t)1 - options->prompt_count; /* a full context still gives one token */
+    g->prompt_count = g->count = options->prompt_count;
+    g->limit = options->limit < room ? options->limit : room;
+    g->most = g->prompt_count + g->limit;
+    g->sampling = options->sampling;
+    g->options = sequence;
+    g->read_prompt = options->read_prompt;
+    g->background = options->background;
+    g->observe = options->observe;
+    g->observe_from = options->observe_prompt ? 0 : g->prompt_count - 1;
+    g->calls = options->calls;
+    g->user = options->user;
+    g->report.prompt_count = g->prompt_count;
+    g->since = monotonic_seconds();
+    g->clock = &g->report.queue_seconds;
+    if ((code = copy_arrays(g, options, status)) != DESCENT_OK) {
+        generation_free(g);
+        return code;
+    }
+    *out = g;
+    return DESCENT_OK;
+}
+
+void generation_free(descent_generation *g)
+{
+    free(g->tokens);
+    free(g->reported);
+    free(g->seen);
+    free((void *)(uintptr_t)g->sampling.bias);
+    free(g);
+}
+
+size_t generation_most_held(const descent_generation *g)
+{
+    return g->limit > 0 ? g->most - 1 : g->most;
+}
+
+uint32_t generation_planes(const descent_generation *g, const descent_model *model)
+{
+    return planes_at(model, g->options.depth, g->observe);
+}
+
+/* ---- Its sequence ------------------------------------------------------------------------------------------------ */
+
+void generation_charge(descent_generation *g, double *next_clock)
+{
+    double now = monotonic_seconds();
+    *g->clock += now - g->since;
+    g->since = now;
+    g->clock = next_clock;
+}
+
+descent_code generation_begin(descent_generation *g, descent_cache *cache, descent_status *status)
+{
+    descent_sequence *sequence = NULL;
+    descent_code code = descent_sequence_create(cache, &g->options, &sequence, status);
+    if (code != DESCENT_OK) return code;
+    code = descent_sequence_append(sequence, g->tokens, g->count, status);
+    if (code != DESCENT_OK) {
+        descent_sequence_destroy(sequence);
+        return code;
+    }
+    g->sequence = sequence;
+    g->observing = false;
+    if (g->seen) memset(g->seen, 0, g->most * sizeof *g->seen);
+    return DESCENT_OK;
+}
+
+void generation_release(descent_generation *g)
+{
+    if (!g->sequence) return;
+    g->report.row_steps += descent_sequence_steps_run(g->sequence);
+    descent_sequence_destroy(g->sequence);
+    g->sequence = NULL;
+}
+
+/* Hands on what is to be seen; after a pause only what was not seen before it. */
+static void relay(void *user, const descent_observation *observation)
+{
+    descent_generation *g = user;
+    size_t position = observation->site.position;
+    if (g->seen[position]++ < g->reported[position]) return;
+    g->reported[position]++;
+    g->calls.observe(g->user, observation);
+}
+
+/* Rows before the first observed one run unobserved, so the two kinds are never in flight together: the number of rows that
+ * may be enrolled now, at most `most`. */
+static size_t observe_in_time(descent_generation *g, size_t most)
+{
+    descent_sequence *s = g->sequence;
+    if (!g->observe || g->observing) return most;
+    size_t next = s->finished + s->rows;
+    if (next < g->observe_from) return most < g->observe_from - next ? most : g->observe_from - next;
+    if (s->rows > 0) return 0;
+    g->observing = descent_sequence_observe(s, g->observe, relay, g, NULL) == DESCENT_OK;
+    return most;
+}
+
+bool generation_decodes(const descent_generation *g)
+{
+    return g->count > g->prompt_count && descent_sequence_finished(g->sequence) + 1 == g->count;
+}
+
+descent_code generation_take_rows(descent_generation *g, descent_batch *batch, size_t most, size_t *added,
+                                  descent_status *status)
+{
+    size_t length = descent_sequence_length(g->sequence);
+    *added = 0;
+    if (length < g->count) {
+        descent_code code = descent_sequence_append(g->sequence, g->tokens + length, g->count - length, status);
+        if (code != DESCENT_OK) return code;
+    }
+    most = observe_in_time(g, most);
+    return most > 0 ? descent_batch_add(batch, g->sequence, most, added, status) : descent_ok(status);
+}
+
+/* ---- Its logits -------------------------------------------------------------------------------------------------- */
+
+bool generation_due(const descent_generation *g, size_t after, size_t *position)
+{
+    if (g->over) return false;
+    size_t last = g->count - 1, finished = descent_sequence_finished(g->sequence);
+    size_t next = g->read_prompt && g->read < g->prompt_count - (g->limit > 0) ? g->read : last;
+    if (next < after) next = after;
+    if (next > last || next >= finished) return false;
+    if (next == last && g->sequence->rows > 0) return false; /* a row that still reads its last energy */
+    *position = next;
+    return true;
+}
+
+static bool all_finite(const float *logits, size_t n)
+{
+    for (size_t v = 0; v < n; v++)
+        if (!isfinite(logits[v])) return false;
+    return true;
+}
+
+void generation_end(descent_generation *g, descent_generation_end end, const descent_status *status)
+{
+    if (g->over) return;
+    g->over = true;
+    g->report.end = end;
+    if (status) g->report.status = *status;
+}
+
+static void choose(descent_generation *g, const float *logits, const descent_model *model)
+{
+    const descent_tokenizer *tokenizer = descent_model_tokenizer(model);
+    uint32_t token, vocab = descent_model_describe(model)->vocab;
+    descent_status status;
+    if (descent_sample(&g->sampling, tokenizer, logits, vocab, g->tokens, g->count, g->prompt_count, &token, &status) !=
+        DESCENT_OK) {
+        generation_end(g, DESCENT_END_FAILED, &status);
+        return;
+    }
+    descent_choice choice = {
+        .position = g->count, .token_chosen = true, .token = token, .logits = logits, .steps = g->sequence->total};
+    g->tokens[g->count++] = token;
+    g->report.generated++;
+    bool more = g->calls.chosen(g->user, &choice);
+    if (tokenizer && descent_tokenizer_describe(tokenizer)->eos == (int64_t)token)
+        generation_end(g, DESCENT_END_EOS, NULL);
+    else if (!more)
+        generation_end(g, DESCENT_END_STOPPED, NULL);
+    else if (g->count == g->most)
+        generation_end(g, DESCENT_END_LENGTH, NULL);
+}
+
+void generation_read(descent_generation *g, size_t position, const float *logits, const descent_model *model)
+{
+    uint32_t vocab = descent_model_describe(model)->vocab;
+    descent_status status;
+    if (g->over) return;
+    if (atomic_load(&g->cancelled)) {
+        generation_end(g, DESCENT_END_CANCELLED, NULL);
+        return;
+    }
+    if (!all_finite(logits, vocab)) {
+        (void)descent_fail(&status, DESCENT_DIVERGED, "diverged at token %zu: its logits are not finite", position);
+        generation_end(g, DESCENT_END_FAILED, &status);
+        return;
+    }
+    bool last = position + 1 == g->count;
+    if (position + 1 == g->prompt_count && !g->prompt_done) {
+        g->prompt_done = true;
+        generation_charge(g, &g->report.generation_seconds);
+    }
+    if (g->read_prompt && position == g->read && position < g->prompt_count) {
+        descent_choice choice = {.position = position, .logits = logits, .steps = g->sequence->total};
+        g->read++;
+        if ((!last || g->limit == 0) && !g->calls.chosen(g->user, &choice)) generation_end(g, DESCENT_END_STOPPED, NULL);
+    }
+    if (!last || g->over) return;
+    if (g->limit == 0)
+        generation_end(g, DESCENT_END_LENGTH, NULL);
+    else
+        choose(g, logits, model);
+}

@@ -79,6 +79,7 @@ static void publish(descent_scheduler *s)
     s->state.waiting = s->lines[0].count + s->lines[1].count + s->arrivals.count;
     s->state.rows = descent_batch_rows(s->batch);
     s->state.cache = descent_cache_describe(s->cache);
+    s->idle = s->state.running + s->state.waiting == 0;
 }
 
 static void accept_arrivals(descent_scheduler *s)
@@ -96,7 +97,6 @@ static bool take_orders(descent_scheduler *s, bool *cancels)
     (void)pthread_mutex_lock(&s->lock);
     publish(s);
     bool nobody = s->n_running + s->lines[0].count + s->lines[1].count == 0;
-    s->idle = nobody && s->arrivals.count == 0;
     while (s->idle && !s->stopping) (void)pthread_cond_wait(&s->orders, &s->lock);
     accept_arrivals(s);
     if (nobody) s->progress = s->last_progress = monotonic_seconds();

@@ -1,0 +1,125 @@
+/* test_scheduler.c: the text of a generation is its own, bit for bit, whatever runs beside it, in whatever chunks, on however
+ * many threads, from a cold cache or a warm one, and however often it had to make room for others. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "compare.h"
+#include "example.h"
+#include "golden.h"
+#include "scheduled.h"
+
+enum { CONTEXT = 100, MOST = 64 };
+
+/* Texts to generate, and what each is alone. */
+typedef struct texts {
+    scheduled alone[MOST];
+    size_t count;
+    uint32_t *prompts[MOST];
+} texts;
+
+/* A prompt of its own, or one that begins as an earlier one does; any depth, any sampling. */
+static void add_text(texts *t, const example *e, rng *r, size_t longest)
+{
+    size_t count = rng_between(r, 1, longest), n = t->count++;
+    uint32_t *prompt = random_tokens(r, &e->model, longest);
+    if (n > 0 && rng_below(r, 2)) {
+        const descent_generation_options *earlier = &t->alone[rng_below(r, n)].options;
+        size_t same = earlier->prompt_count < count ? earlier->prompt_count : count;
+        memcpy(prompt, earlier->prompt, same * sizeof *prompt);
+    }
+    t->prompts[n] = prompt;
+    descent_generation_options options = {.prompt = prompt, .prompt_count = count, .limit = rng_below(r, 12)};
+    options.depth = random_depth(r, &e->model, 6);
+    options.sampling = descent_sampling_defaults();
+    options.sampling.seed = (int64_t)rng_next(r);
+    options.sampling.temperature = rng_below(r, 4) ? 1.0f : 0.0f;
+    options.sampling.repetition_penalty = rng_below(r, 3) ? 1.0f : 1.3f;
+    if (test_descends(e->model.family) && rng_below(r, 4) == 0) options.step_scale = 0.75f;
+    options.read_prompt = rng_below(r, 6) == 0;
+    options.share_group = rng_below(r, 5) == 0;
+    t->alone[n] = scheduled_alone(e->engine, DESCENT_PAGE_F32, &options);
+}
+
+static void texts_free(texts *t)
+{
+    for (size_t n = 0; n < t->count; n++) {
+        scheduled_free(&t->alone[n]);
+        free(t->prompts[n]);
+    }
+}
+
+/* All that were counted are those that the generations report. */
+static void check_sums(descent_scheduler *scheduler, uint64_t row_steps, uint64_t pauses)
+{
+    descent_scheduler_state state = descent_scheduler_describe(scheduler);
+    uint64_t steps = 0;
+    for (size_t i = 0; i < DESCENT_ROW_BUCKETS; i++) steps += state.steps_by_rows[i];
+    assert_int_equal(state.steps, steps);
+    assert_int_equal(state.row_steps, row_steps);
+    assert_int_equal(state.pauses, pauses);
+    assert_int_equal(state.running + state.waiting + state.rows, 0);
+    assert_int_equal(state.cache.pages, state.cache.idle_pages);
+    assert_true(state.cache.bytes <= state.cache.byte_limit);
+    assert_true(state.seconds_since_step == 0);
+}
+
+/* Runs the first `count` of them, `times` times over in one scheduler, and compares each with what it is alone. Returns pauses.
+ */
+static uint64_t run_texts(const example *e, const texts *t, size_t count, size_t times,
+                          const descent_scheduler_options *options)
+{
+    descent_scheduler *scheduler = scheduled_start(e->engine, options);
+    uint64_t row_steps = 0, pauses = 0;
+    for (size_t time = 0; time < times; time++) {
+        gathering with;
+        scheduled runs[MOST];
+        gathering_begin(&with);
+        for (size_t n = 0; n < count; n++) runs[n] = (scheduled){.options = t->alone[n].options};
+        for (size_t n = 0; n < count; n++) scheduled_submit(scheduler, e->engine, &with, &runs[n]);
+        gathering_wait(&with, count);
+        for (size_t n = 0; n < count; n++) {
+            compare_scheduled(&runs[n], &t->alone[n]);
+            row_steps += runs[n].report.row_steps;
+            pauses += runs[n].report.pauses;
+            scheduled_free(&runs[n]);
+        }
+        gathering_finish(&with);
+    }
+    check_sums(scheduler, row_steps, pauses);
+    descent_scheduler_destroy(scheduler);
+    return pauses;
+}
+
+static example draw(uint64_t test, size_t round)
+{
+    example_wish wish = {.family = family_of(round), .context = CONTEXT, .count = 1, .most = 4};
+    return example_draw(test_seed(test, round), &wish);
+}
+
+static void a_text_is_its_own_whatever_runs_beside_it(void **state)
+{
+    static const size_t others[] = {0, 7, 63};
+    static const descent_scheduler_options ways[] = {{.threads = 1}, {.threads = 2, .chunk = 5}, {.threads = 1, .chunk = 1}};
+    (void)state;
+    for (size_t round = 0; round < test_rounds(2 * TEST_FAMILIES); round++) {
+        example e = draw(300, round);
+        texts t = {.count = 0};
+        for (size_t n = 0; n < MOST; n++) add_text(&t, &e, &e.r, n % 8 ? 50 : 90);
+        for (size_t n = 0; n < 3; n++) (void)run_texts(&e, &t, 1 + others[n], n < 2 ? 2 : 1, &ways[(n + round) % 3]);
+        texts_free(&t);
+        example_free(&e);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_text_is_its_own_whatever_runs_beside_it)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -20,14 +20,16 @@ typedef struct text_release {
                      released */
 } text_release;
 
-/* Stop strings are kept by reference. DESCENT_NO_MEMORY. */
+/* Stop strings are kept by reference; each is valid UTF-8 of 1 byte at least. The text stops at the first one that is complete,
+ * however it came in tokens; of those complete at the same byte, at the longest. DESCENT_NO_MEMORY. */
 descent_code text_stream_create(const descent_tokenizer *tokenizer, const stop_string *stop, size_t n_stop, text_stream **stream,
                                 descent_status *status);
 void text_stream_destroy(text_stream *stream);
 /* The text goes on behind these tokens, the last ones of its prompt: what a token adds depends on what came before it (no space
  * is left out at the start, half a character is completed). Before the first push; releases nothing. */
 void text_stream_follow(text_stream *stream, const uint32_t *tokens, size_t count);
-/* A token that has no text (EOS) releases with what stands before it. */
+/* A token that has no text (EOS) releases with what stands before it. After a stop nothing comes out any more. When memory runs
+ * out, here or at the end, the stream can only be destroyed. */
 descent_code text_stream_push(text_stream *stream, uint32_t token, text_release *release, descent_status *status);
 /* No token follows: all that was held back comes out, unfinished characters as U+FFFD. */
 descent_code text_stream_finish(text_stream *stream, text_release *release, descent_status *status);

@@ -500,11 +500,14 @@ typedef struct descent_generation_options {
     uint64_t share_group;
     bool read_prompt;         /* `chosen` is also called for every prompt position but the last, in order, before the first token
                                  (and for the last where limit is 0); such a generation shares no pages */
-    int observe;              /* DESCENT_OBSERVE_...: the rows of generated tokens are reported to `observe`; shares no pages */
-    bool observe_prompt;      /* rows of the prompt too */
-    descent_generation *like; /* a generation submitted before, with the same prompt and depth, not ended: this one waits for its
-                                 prompt, to share the pages; NULL: none */
-    bool background;          /* runs only while no other generation is runnable */
+    int observe;              /* DESCENT_OBSERVE_...: the rows that choose tokens, from the prompt's last on, are reported to
+                                 `observe`, each step once; shares no pages */
+    bool observe_prompt;      /* the prompt's other rows too */
+    descent_generation *like; /* a generation submitted before, with the same prompt, depth, step_scale and group: this one waits
+                                 for its prompt, to share the pages. Whoever differs, or has ended meanwhile (nothing is read
+                                 through the handle), is not waited for; nor is one in the background, but by another there */
+    bool background;          /* runs only while no other generation is there: its rows leave the batch for another's, or finish
+                                 their tokens first where the model does not deepen */
     descent_generation_calls calls;
     void *user;
 } descent_generation_options;

@@ -15,6 +15,7 @@ TEXT = re.sub(r"/\*.*?\*/", " ", HEADER.read_text(), flags=re.S)
 CONSTANTS = {
     "DESCENT_MESSAGE_SIZE": _native.MESSAGE_SIZE, "DESCENT_MAX_STEPS": _native.MAX_STEPS,
     "DESCENT_MAX_KINDS": _native.MAX_KINDS, "DESCENT_MAX_TERMS": _native.MAX_TERMS,
+    "DESCENT_ROW_BUCKETS": _native.ROW_BUCKETS,
     "DESCENT_ADD_SPECIAL": _native.ADD_SPECIAL, "DESCENT_PARSE_SPECIAL": _native.PARSE_SPECIAL,
     **{f"DESCENT_{code.name}": int(code) for code in _native.Code},
     **{f"DESCENT_PAGE_{name.upper()}": value for name, value in _native.PAGE_TYPES.items()},
@@ -60,6 +61,10 @@ def structs_of_header():
     for body, name in re.findall(r"typedef struct \w+ \{(.*?)\} (\w+);", TEXT, flags=re.S):
         fields = []
         for declaration in filter(None, map(str.strip, body.split(";"))):
+            called = re.search(r"\(\*(\w+)\)", declaration)
+            if called:
+                fields.append(called.group(1))
+                continue
             first, *others = declaration.split(",")
             fields.append(re.search(r"(\w+)\s*(\[.*\])*$", first).group(1))
             fields += [re.match(r"\s*\**(\w+)", other).group(1) for other in others]

@@ -7,13 +7,14 @@ import ctypes.util
 import enum
 import os
 import pathlib
-from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t,
+from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t,
                     c_uint8, c_uint16, c_uint32, c_uint64, c_void_p)
 
 MESSAGE_SIZE = 512
 MAX_STEPS = 65535
 MAX_KINDS = 2
 MAX_TERMS = 2
+ROW_BUCKETS = 12
 
 ADD_SPECIAL = 1
 PARSE_SPECIAL = 2
@@ -111,16 +112,58 @@ class Sampling(Structure):
 
 Observer = CFUNCTYPE(None, c_void_p, POINTER(Observation))
 
+
+class SchedulerOptions(Structure):
+    _fields_ = [("cache", CacheOptions), ("threads", c_uint32), ("chunk", c_uint32), ("max_running", c_uint32)]
+
+
+class Choice(Structure):
+    _fields_ = [("position", c_size_t), ("token_chosen", c_bool), ("token", c_uint32), ("logits", POINTER(c_float)),
+                ("steps", c_uint32)]
+
+
+class GenerationReport(Structure):
+    _fields_ = [
+        ("end", c_int), ("status", Status), ("prompt_count", c_size_t), ("reused", c_size_t), ("deepened", c_size_t),
+        ("generated", c_size_t), ("row_steps", c_uint64), ("pauses", c_uint32), ("queue_seconds", c_double),
+        ("prompt_seconds", c_double), ("generation_seconds", c_double),
+    ]
+
+
+class GenerationCalls(Structure):
+    _fields_ = [("chosen", CFUNCTYPE(c_bool, c_void_p, POINTER(Choice))),
+                ("ended", CFUNCTYPE(None, c_void_p, POINTER(GenerationReport))), ("observe", Observer)]
+
+
+class GenerationOptions(Structure):
+    _fields_ = [
+        ("prompt", POINTER(c_uint32)), ("prompt_count", c_size_t), ("limit", c_size_t), ("sampling", Sampling),
+        ("depth", Depth), ("step_scale", c_float), ("share_group", c_uint64), ("read_prompt", c_bool), ("observe", c_int),
+        ("observe_prompt", c_bool), ("like", c_void_p), ("background", c_bool), ("calls", GenerationCalls),
+        ("user", c_void_p),
+    ]
+
+
+class SchedulerState(Structure):
+    _fields_ = [
+        ("running", c_size_t), ("waiting", c_size_t), ("rows", c_size_t), ("steps", c_uint64), ("row_steps", c_uint64),
+        ("steps_by_rows", c_uint64 * ROW_BUCKETS), ("pauses", c_uint64), ("seconds_since_step", c_double),
+        ("cache", CacheUsage),
+    ]
+
+
 STRUCTS = {
     "descent_status": Status, "descent_depth": Depth, "descent_model_info": ModelInfo, "descent_tensor_info": TensorInfo,
     "descent_tokenizer_info": TokenizerInfo, "descent_cache_options": CacheOptions, "descent_cache_usage": CacheUsage,
     "descent_sequence_options": SequenceOptions, "descent_site": Site, "descent_observation": Observation,
     "descent_batch_options": BatchOptions, "descent_step_report": StepReport, "descent_reading": Reading,
-    "descent_logit_bias": LogitBias, "descent_sampling": Sampling,
+    "descent_logit_bias": LogitBias, "descent_sampling": Sampling, "descent_scheduler_options": SchedulerOptions,
+    "descent_choice": Choice, "descent_generation_report": GenerationReport, "descent_generation_calls": GenerationCalls,
+    "descent_generation_options": GenerationOptions, "descent_scheduler_state": SchedulerState,
 }
 
 _status = POINTER(Status)
-_handle = c_void_p  # a model, tokenizer, decoder, cache, sequence or batch
+_handle = c_void_p  # a model, tokenizer, decoder, cache, sequence, batch, scheduler or generation
 _out = POINTER(c_void_p)
 _ids = POINTER(c_uint32)
 _floats = POINTER(c_float)
@@ -164,6 +207,7 @@ FUNCTIONS = {
     "descent_sequence_tokens": (_ids, [_handle]),
     "descent_sequence_finished": (c_size_t, [_handle]),
     "descent_sequence_reused": (c_size_t, [_handle]),
+    "descent_sequence_deepened": (c_size_t, [_handle]),
     "descent_sequence_steps_run": (c_uint64, [_handle]),
     "descent_sequence_state_code": (c_int, [_handle, _status]),
     "descent_sequence_state": (c_int, [_handle, c_size_t, _floats, _ids, _status]),
@@ -183,6 +227,11 @@ FUNCTIONS = {
     "descent_sampling_defaults": (Sampling, []),
     "descent_sampling_check": (c_int, [POINTER(Sampling), c_uint32, _status]),
     "descent_sample": (c_int, [POINTER(Sampling), _handle, _floats, c_uint32, _ids, c_size_t, c_size_t, _ids, _status]),
+    "descent_scheduler_create": (c_int, [_handle, POINTER(SchedulerOptions), _out, _status]),
+    "descent_scheduler_destroy": (None, [_handle]),
+    "descent_scheduler_submit": (c_int, [_handle, POINTER(GenerationOptions), _out, _status]),
+    "descent_generation_cancel": (None, [_handle]),
+    "descent_scheduler_describe": (SchedulerState, [_handle]),
 }
 
 

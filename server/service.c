@@ -120,14 +120,16 @@ void exchange_fail(exchange *x, const api_error *error)
 
 bool service_loading(api_error *error)
 {
+    (void)api_fail(error, 503, NULL, "loading", "the models are still being loaded");
     error->retry_after = RETRY_SECONDS;
-    return api_fail(error, 503, NULL, "loading", "the models are still being loaded");
+    return false;
 }
 
 static bool refuse_ending(api_error *error)
 {
+    (void)api_fail(error, 503, NULL, "draining", "the server is about to end: it takes no new work");
     error->retry_after = RETRY_SECONDS;
-    return api_fail(error, 503, NULL, "draining", "the server is about to end: it takes no new work");
+    return false;
 }
 
 bool service_model(const service *s, const char *name, served_model **model, api_error *error)

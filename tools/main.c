@@ -19,6 +19,7 @@ static const subcommand subcommands[] = {
     {"run", "continue a text, at a recursion depth of your choice", command_run},
     {"eval", "loss, perplexity and bits per byte over a text, or exact match over questions", command_eval},
     {"info", "what is in a model file and what memory it takes", command_info},
+    {"bench", "measure a server beside the engine alone", command_bench},
 };
 
 enum { N_SUBCOMMANDS = sizeof subcommands / sizeof *subcommands };

@@ -52,6 +52,11 @@ static void write_layers(gguf_writer *writer, const test_model *model)
 
 void write_model(const test_model *model, const char *path)
 {
+    write_model_with(model, path, NULL);
+}
+
+void write_model_with(const test_model *model, const char *path, void (*add)(gguf_writer *writer))
+{
     gguf_writer *writer = gguf_writer_create();
     gguf_writer_string(writer, "general.architecture", test_family_name(model->family));
     gguf_writer_string(writer, "general.name", "test");
@@ -77,6 +82,7 @@ void write_model(const test_model *model, const char *path)
         gguf_writer_string(writer, key_of(model, "rate"), model->rate);
         gguf_writer_f32(writer, key_of(model, "attention.beta"), (float)model->beta);
     }
+    if (add) add(writer);
     for (size_t i = 0; i < model->n_tensors; i++) write_tensor(writer, model, &model->tensors[i]);
     gguf_writer_save(writer, path);
     gguf_writer_destroy(writer);

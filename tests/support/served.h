@@ -1,0 +1,21 @@
+/* served.h: five small models as a server has them, but for schedulers: one of each way in which a request meets a model. Every
+ * context is 64 tokens.
+ *
+ *     id      family    T      vocabulary (V)
+ *     chars   NRGPT     5      characters (100): "\n" is 0, ASCII c is c - 31, "ä" 96, "€" 97, "<eos>" 99; chat template plain
+ *     pair    CEM       3x2    SentencePiece (259): byte b is 3 + b, BOS 1 is put before texts; chat template llama2
+ *     a@b     hybrid    4 (of the MLP; its attention is Llama's)   the same, BOS 1 is there but not put; V is 200
+ *     flat    GPT       none   words between commas (4): "<eos>", "zero", "one", "two"
+ *     bare    GPT_Rec   2      none; V is 7
+ */
+#ifndef TEST_SERVED_H
+#define TEST_SERVED_H
+
+#include "models.h"
+
+/* Writes and opens them. */
+model_set served_open(void);
+void served_close(model_set *models);
+served_model *served_find(const model_set *models, const char *id);
+
+#endif

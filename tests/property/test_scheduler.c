@@ -118,8 +118,77 @@ static void a_text_is_its_own_whatever_runs_beside_it(void **state)
     }
 }
 
+/* So little memory that most must make room for others, again and again. */
+static void pauses_change_no_text(void **state)
+{
+    static const descent_scheduler_options ways[] = {{.threads = 1}, {.threads = 2, .chunk = 9}};
+    uint64_t pauses = 0;
+    (void)state;
+    for (size_t round = 0; round < test_rounds(2 * TEST_FAMILIES); round++) {
+        example e = draw(301, round);
+        texts t = {.count = 0};
+        uint64_t largest = 0;
+        for (size_t n = 0; n < 24; n++) {
+            add_text(&t, &e, &e.r, 30);
+            descent_generation_options *o = &t.alone[n].options;
+            o->limit += 55; /* texts grow by more pages than were counted when they began */
+            scheduled_free(&t.alone[n]);
+            t.alone[n] = scheduled_alone(e.engine, DESCENT_PAGE_F32, o);
+            uint64_t bytes = descent_cache_bytes_needed(e.engine, DESCENT_PAGE_F32, o->prompt_count + o->limit - 1, o->depth);
+            if (bytes > largest) largest = bytes;
+        }
+        descent_scheduler_options way = ways[round % 2];
+        way.cache.byte_limit = round % 4 < 2 ? largest : largest + largest / 2;
+        pauses += run_texts(&e, &t, t.count, 2, &way);
+        texts_free(&t);
+        example_free(&e);
+    }
+    assert_true(pauses > 0);
+}
+
+/* A model of another implementation's weights: one prompt, several depths at once, on pages of both types. */
+static void golden_models_too(void **state)
+{
+    static const char *const names[] = {"nrgpt-ff2w", "cem-shared-eta3"};
+    (void)state;
+    for (size_t m = 0; m < 2; m++) {
+        golden model = golden_open(names[m]);
+        descent_model *engine = drive_open(model.path);
+        compare_about("%s", names[m]);
+        for (int type = 0; type < 2; type++) {
+            descent_scheduler_options how = {.cache.page_type = (descent_page_type)type, .chunk = 6, .threads = 2};
+            descent_scheduler *scheduler = scheduled_start(engine, &how);
+            gathering with;
+            scheduled runs[9], alone[9];
+            gathering_begin(&with);
+            for (size_t n = 0; n < 9; n++) {
+                descent_generation_options o = {.prompt = model.tokens,
+                                                .prompt_count = model.count - n % 3,
+                                                .limit = 9,
+                                                .sampling = descent_sampling_defaults()};
+                o.depth = (descent_depth){{(uint16_t)(1 + n % 4), m ? (uint16_t)(1 + n / 4) : 0}};
+                o.sampling.seed = (int64_t)n;
+                alone[n] = scheduled_alone(engine, how.cache.page_type, &o);
+                runs[n] = (scheduled){.options = o};
+            }
+            for (size_t n = 0; n < 9; n++) scheduled_submit(scheduler, engine, &with, &runs[n]);
+            gathering_wait(&with, 9);
+            for (size_t n = 0; n < 9; n++) {
+                compare_scheduled(&runs[n], &alone[n]);
+                scheduled_free(&runs[n]);
+                scheduled_free(&alone[n]);
+            }
+            descent_scheduler_destroy(scheduler);
+            gathering_finish(&with);
+        }
+        descent_model_close(engine);
+        golden_close(&model);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_text_is_its_own_whatever_runs_beside_it)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_text_is_its_own_whatever_runs_beside_it),
+                                       cmocka_unit_test(pauses_change_no_text), cmocka_unit_test(golden_models_too)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

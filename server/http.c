@@ -225,8 +225,7 @@ static bool start_daemon(http_server *server, char message[HTTP_MESSAGE_SIZE])
         server->tls ? flags | MHD_USE_TLS : flags, 0, NULL, NULL, http_on_request, server, MHD_OPTION_NOTIFY_COMPLETED,
         http_on_completed, server, MHD_OPTION_NOTIFY_CONNECTION, http_on_connection, server, MHD_OPTION_UNESCAPE_CALLBACK,
         http_unescape, server, MHD_OPTION_CONNECTION_LIMIT, most, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
-        MHD_OPTION_CONNECTION_TIMEOUT, 0u, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, server->tls ? tls : none,
-        MHD_OPTION_END);
+        MHD_OPTION_CONNECTION_TIMEOUT, 0u, MHD_OPTION_ARRAY, server->tls ? tls : none, MHD_OPTION_END);
     if (!server->daemon) (void)snprintf(message, HTTP_MESSAGE_SIZE, "libmicrohttpd does not start");
     return server->daemon != NULL;
 }
@@ -344,6 +343,7 @@ static void close_now(http_server *server)
     if (!server->daemon) return;
     for (http_connection *connection = server->connections; connection; connection = connection->next) {
         http_request *request = connection->request;
+        if (!request) http_connection_cut(connection, 0, NULL); /* in a handshake it may be suspended */
         if (!request) continue;
         if (request->completed && request->kind != HTTP_WHOLE && !request->ended && !request->aborted)
             http_request_gone(request);

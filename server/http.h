@@ -37,7 +37,7 @@ typedef struct http_options {
     uint16_t port;                  /* 0: any free one */
     const char *tls_cert, *tls_key; /* PEM files; NULL: plain */
     uint64_t max_body;              /* bytes; more is handler.headers' 413 where declared, http's own where it is chunked */
-    double header_seconds;          /* from the first byte of a request to the end of its headers */
+    double header_seconds;          /* from accepting, or the first byte of a later request, to the end of the headers */
     double body_seconds;            /* from there to the end of its body */
     double idle_seconds;            /* keep-alive without a request */
     double keepalive_seconds;       /* between SSE comments of a stream with nothing to say */

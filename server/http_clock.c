@@ -37,7 +37,7 @@ static void on_clock(uv_timer_t *timer)
         http_connection_cut(connection, 0, NULL);
         break;
     case HTTP_HEADERS:
-        http_connection_cut(connection, 408, "the headers did not arrive in time");
+        http_connection_cut(connection, connection->first_byte ? 408 : 0, "the headers did not arrive in time");
         break;
     case HTTP_BODY:
         http_connection_cut(connection, 408, "the body did not arrive in time");

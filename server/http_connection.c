@@ -21,47 +21,90 @@ static void on_watch(uv_poll_t *watch, int status, int events);
 
 /* ---- Phases ------------------------------------------------------------------------------------------------------ */
 
+/* Watches what the phase asks for. */
+static void arm(http_connection *connection)
+{
+    int events = UV_DISCONNECT;
+    if (connection->phase == HTTP_ANSWERING)
+        events = connection->in_flight ? UV_DISCONNECT : 0;
+    else if (!connection->first_byte || connection->handshake_waits)
+        events |= UV_READABLE;
+    if (events == connection->watched) return;
+    connection->watched = events;
+    if (events)
+        (void)uv_poll_start(&connection->watch, events, on_watch);
+    else
+        (void)uv_poll_stop(&connection->watch);
+}
+
 void http_connection_phase(http_connection *connection, http_phase phase)
 {
     connection->phase = phase;
-    (void)uv_poll_stop(&connection->watch);
-    if (phase == HTTP_IDLE) (void)uv_poll_start(&connection->watch, UV_READABLE, on_watch);
-    if (phase == HTTP_HEADERS) connection->first_byte = uv_hrtime();
+    connection->in_flight = false;
+    if (phase == HTTP_IDLE) connection->first_byte = 0;
+    arm(connection);
     http_clock_start(connection);
 }
 
 void http_connection_watch(http_connection *connection, bool on)
 {
-    if (on)
-        (void)uv_poll_start(&connection->watch, UV_DISCONNECT, on_watch);
-    else
-        (void)uv_poll_stop(&connection->watch);
+    connection->in_flight = on;
+    arm(connection);
+}
+
+void http_connection_wait(http_connection *connection)
+{
+    connection->handshake_waits = true;
+    arm(connection);
+    MHD_suspend_connection(connection->mhd);
+}
+
+/* The handshake goes on, or ends. */
+static void stop_waiting(http_connection *connection)
+{
+    if (!connection->handshake_waits) return;
+    connection->handshake_waits = false;
+    MHD_resume_connection(connection->mhd);
+    http_due(connection->server);
 }
 
 /* The client of a request in flight is gone. Where nothing was sent yet, it may have closed its write side only: it is told. */
 static void client_left(http_connection *connection)
 {
     http_request *request = connection->request;
-    (void)uv_poll_stop(&connection->watch);
+    http_connection_watch(connection, false);
     if (request->kind == HTTP_NO_ANSWER)
         http_connection_say(connection, 400, "the client closed its side of the connection, which cancels the request");
     http_request_gone(request);
     if (request->suspended)
         http_wake(request);
     else
-        (void)shutdown(connection->fd, SHUT_RDWR);
-    http_due(connection->server);
+        http_connection_cut(connection, 0, NULL);
+}
+
+/* The client sent its last byte before the request was whole. The daemon reads what there is and, where the end came in one
+ * event with it, does not see that; once nothing is left to read it is told. */
+static void check_end(http_connection *connection)
+{
+    char byte;
+    if (recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0) http_connection_cut(connection, 0, NULL);
 }
 
 static void on_watch(uv_poll_t *watch, int status, int events)
 {
     http_connection *connection = watch->data;
-    (void)status;
-    (void)events;
-    if (connection->phase == HTTP_IDLE)
-        http_connection_phase(connection, HTTP_HEADERS);
-    else if (connection->request)
-        client_left(connection);
+    if (status != 0) connection->watched = 0; /* libuv has stopped it: a reset */
+    if (connection->phase == HTTP_ANSWERING) {
+        if (connection->in_flight) client_left(connection);
+        return;
+    }
+    if (!connection->first_byte) connection->first_byte = uv_hrtime();
+    if (connection->phase == HTTP_IDLE) http_connection_phase(connection, HTTP_HEADERS);
+    stop_waiting(connection);
+    if (status != 0 || events & UV_DISCONNECT)
+        check_end(connection);
+    else
+        arm(connection);
 }
 
 /* ---- Ends -------------------------------------------------------------------------------------------------------- */
@@ -87,7 +130,11 @@ void http_connection_cut(http_connection *connection, unsigned status, const cha
 {
     if (status) http_connection_say(connection, status, message);
     if (status && connection->request) connection->request->status = status;
-    (void)shutdown(connection->fd, SHUT_RD); /* the daemon reads the end, and closes */
+    /* Behind what was sent. An event tells the daemon, which closes; a watch would be told again and again. */
+    (void)shutdown(connection->fd, SHUT_RDWR);
+    connection->watched = 0;
+    (void)uv_poll_stop(&connection->watch);
+    stop_waiting(connection);
     http_due(connection->server);
 }
 
@@ -132,6 +179,7 @@ void http_on_connection(void *server, struct MHD_Connection *mhd, void **slot, e
     http_connection *connection = ((http_server *)server)->accepted;
     connection->mhd = mhd;
     *slot = connection;
+    if (connection->identity) http_tls_begin(connection);
 }
 
 void http_connection_open(http_server *server, int fd, const struct sockaddr_storage *address, socklen_t length)
@@ -171,5 +219,5 @@ void http_connection_open(http_server *server, int fd, const struct sockaddr_sto
         if (!connection->mhd) connection_closed(connection);
         return;
     }
-    http_connection_phase(connection, HTTP_IDLE);
+    http_connection_phase(connection, HTTP_HEADERS); /* the first request's are due from here on */
 }

@@ -3,9 +3,9 @@
  * request and for the client that leaves (http_connection.c). A request lives on a connection (http_request.c), its answer on
  * the request (http_answer.c). Loop thread only.
  *
- *     http_connection.phase    IDLE -> HEADERS -> BODY -> ANSWERING -> IDLE ...
- *     its clock                idle     header     body    SSE comments
- *     its watch                1st byte  -         -       the client leaves
+ *     http_connection.phase    HEADERS -> BODY -> ANSWERING -> IDLE -> HEADERS ...
+ *     its clock                header     body    comments     idle
+ *     its watch                the client's first byte, and its last
  */
 #ifndef DESCENT_SERVER_HTTP_INTERNAL_H
 #define DESCENT_SERVER_HTTP_INTERNAL_H
@@ -63,7 +63,11 @@ struct http_connection {
     uv_poll_t watch;
     uv_timer_t clock;
     int handles;           /* of those two, not closed yet */
-    uint64_t first_byte;   /* uv_hrtime, of the request in HEADERS */
+    uint64_t first_byte;   /* uv_hrtime, of the request being read; 0: not seen yet */
+    bool in_flight;        /* a request whose client is watched */
+    int watched;           /* events of `watch` */
+    bool handshake_waits;  /* the daemon does not look at it until the client sends more of its handshake */
+    bool shaken;           /* the client's side of the handshake is complete */
     bool linger;           /* the client may still be sending what nobody reads: see http_linger.c */
     http_request *request; /* NULL between requests */
     struct sockaddr_storage address;
@@ -121,6 +125,8 @@ void http_connection_open(http_server *server, int fd, const struct sockaddr_sto
 void http_connection_phase(http_connection *connection, http_phase phase);
 /* While a request is in flight: tells handler.gone when the client leaves. Stopped when its answer no longer depends on it. */
 void http_connection_watch(http_connection *connection, bool on);
+/* Inside the daemon's callbacks, during a handshake: it goes on when the client has sent more. */
+void http_connection_wait(http_connection *connection);
 /* Ends the connection, with `status` and a message as JSON where an answer can still be put on the wire. From outside of the
  * daemon's callbacks. */
 void http_connection_cut(http_connection *connection, unsigned status, const char *message);
@@ -190,6 +196,8 @@ http_identity *http_tls_identity(http_tls *tls);
 void http_identity_release(http_identity *identity);
 /* For MHD_OPTION_HTTPS_CERT_CALLBACK. */
 gnutls_certificate_retrieve_function2 *http_tls_callback(void);
+/* A session begins: the daemon, which would try its handshake again and again while nothing comes, waits instead. */
+void http_tls_begin(http_connection *connection);
 /* Sends on an established session; what the socket does not take at once is lost. */
 void http_tls_send(struct MHD_Connection *mhd, const char *data, size_t bytes);
 

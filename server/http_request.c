@@ -80,8 +80,9 @@ uint64_t http_arrived(const http_request *request)
 
 /* ---- Its beginning ----------------------------------------------------------------------------------------------- */
 
-/* How a body is framed, from the headers that say so. */
+/* How a request is framed, from the headers that say so. */
 typedef struct framing {
+    bool host, host_due;         /* HTTP/1.1 asks for one */
     unsigned lengths, encodings; /* of those headers */
     bool chunked;
     const char *length; /* of the last Content-Length */
@@ -104,7 +105,9 @@ static enum MHD_Result on_header(void *user, enum MHD_ValueKind kind, const char
     framing *frame = user;
     (void)kind;
     if (!value) return MHD_YES;
-    if (!strcasecmp(name, "Content-Length")) {
+    if (!strcasecmp(name, "Host")) {
+        frame->host = true;
+    } else if (!strcasecmp(name, "Content-Length")) {
         if (frame->lengths++ && strcmp(frame->length, value) != 0) frame->differ = true;
         frame->length = value;
     } else if (!strcasecmp(name, "Transfer-Encoding")) {
@@ -159,8 +162,8 @@ static http_request *request_create(http_connection *connection, const char *url
         request_free(request);
         return NULL;
     }
-    /* A pipelined request was there before its turn came. */
-    request->arrived = connection->phase == HTTP_HEADERS ? connection->first_byte : uv_hrtime();
+    /* A pipelined request was there before its turn came, and one that was there when it was accepted was not waited for. */
+    request->arrived = connection->first_byte ? connection->first_byte : uv_hrtime();
     (void)MHD_get_connection_values(connection->mhd, MHD_HEADER_KIND, on_header, frame);
     request->declared = frame->length && !frame->encodings ? strtoull(frame->length, NULL, 10) : UINT64_MAX;
     http_peers_client(connection->server->peers, &connection->address, frame->forwarded, &request->client);
@@ -177,20 +180,23 @@ static void refuse(http_request *request, unsigned status, const char *message)
     http_reply(request, status, "application/json", json, (size_t)bytes);
 }
 
-/* Refuses what one of two readers could take for another request (RFC 9112, 6.3), and what is too long. */
+/* Refuses what two readers could take for different requests (RFC 9112, 3.2 and 6.3), and what is too long. */
 static void check_framing(http_request *request, const framing *frame)
 {
     if (frame->encodings && !(frame->chunked && frame->encodings == 1))
         refuse(request, 501, "the only transfer encoding of a body understood here is chunked");
     else if ((frame->encodings && frame->lengths) || frame->differ)
         refuse(request, 400, "more than one header says how long the body is");
+    else if (frame->host_due && !frame->host)
+        refuse(request, 400, "a request of HTTP/1.1 has a Host header");
     else if (request->declared != UINT64_MAX && request->declared > request->connection->server->options.max_body)
         refuse(request, 413, "the body is longer than this server takes");
 }
 
-static enum MHD_Result headers_arrived(http_connection *connection, const char *url, const char *method, void **slot)
+static enum MHD_Result headers_arrived(http_connection *connection, const char *url, const char *method, const char *version,
+                                       void **slot)
 {
-    framing frame = {0};
+    framing frame = {.host_due = !strcmp(version, "HTTP/1.1")};
     http_request *request = request_create(connection, url, method, &frame);
     if (!request) {
         free(frame.forwarded);
@@ -266,9 +272,8 @@ enum MHD_Result http_on_request(void *server, struct MHD_Connection *mhd, const 
                                 const char *version, const char *data, size_t *bytes, void **slot)
 {
     (void)server;
-    (void)version;
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    if (!*slot) return headers_arrived(info->socket_context, url, method, slot);
+    if (!*slot) return headers_arrived(info->socket_context, url, method, version, slot);
     if (!*bytes) return body_complete(*slot);
     enum MHD_Result result = body_arrived(*slot, data, *bytes);
     *bytes = 0;

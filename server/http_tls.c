@@ -4,6 +4,7 @@
  */
 #include "http_internal.h"
 
+#include <errno.h>
 #include <gnutls/abstract.h>
 #include <gnutls/gnutls.h>
 #include <stdio.h>
@@ -159,6 +160,38 @@ static int show(gnutls_session_t session, const gnutls_datum_t *authorities, int
 gnutls_certificate_retrieve_function2 *http_tls_callback(void)
 {
     return show;
+}
+
+/* libmicrohttpd 0.9.75 takes a socket for readable until its handshake is over, and runs it again and again. */
+static ssize_t pull(gnutls_transport_ptr_t transport, void *data, size_t bytes)
+{
+    http_connection *connection = transport;
+    ssize_t got = recv(connection->fd, data, bytes, 0);
+    if (got < 0 && errno == EAGAIN && !connection->shaken) {
+        http_connection_wait(connection);
+        errno = EAGAIN;
+    }
+    return got;
+}
+
+/* The client's last message of a handshake, in every version. */
+static int on_finished(gnutls_session_t session, unsigned type, unsigned when, unsigned incoming, const gnutls_datum_t *message)
+{
+    (void)type;
+    (void)when;
+    (void)message;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(gnutls_session_get_ptr(session), MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    if (incoming) ((http_connection *)info->socket_context)->shaken = true;
+    return 0;
+}
+
+void http_tls_begin(http_connection *connection)
+{
+    gnutls_session_t session = MHD_get_connection_info(connection->mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION)->tls_session;
+    gnutls_transport_set_ptr2(session, connection, (gnutls_transport_ptr_t)(intptr_t)connection->fd);
+    gnutls_transport_set_pull_function(session, pull);
+    gnutls_handshake_set_hook_function(session, GNUTLS_HANDSHAKE_FINISHED, GNUTLS_HOOK_POST, on_finished);
 }
 
 void http_tls_send(struct MHD_Connection *mhd, const char *data, size_t bytes)

@@ -135,6 +135,15 @@ static int open_descriptors(void)
     return count - 3; /* ".", ".." and the directory's own */
 }
 
+static long resident_kb(void)
+{
+    long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (file && fscanf(file, "%*d %ld", &pages) != 1) pages = 0;
+    if (file) (void)fclose(file);
+    return pages * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
 static int counters_json(const echo *owner, char *text, size_t size)
 {
     const counters *c = &owner->counts;
@@ -146,7 +155,7 @@ static int counters_json(const echo *owner, char *text, size_t size)
                     "{\"headers\": %lu, \"complete\": %lu, \"gone\": %lu, \"done\": %lu, \"turns\": %lu, \"connections\": %zu, "
                     "\"descriptors\": %d, \"cpu\": %.6f, \"rss_kb\": %ld}",
                     c->headers, c->complete, c->gone, c->done, c->turns,
-                    owner->servers[0] ? http_connections(owner->servers[0]) : 0, open_descriptors(), cpu, usage.ru_maxrss);
+                    owner->servers[0] ? http_connections(owner->servers[0]) : 0, open_descriptors(), cpu, resident_kb());
 }
 
 static void on_headers(void *user, http_request *request)

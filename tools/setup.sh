@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 build="gcc libc6-dev cmake ninja-build pkg-config libopenblas-dev libjansson-dev libmicrohttpd-dev libgnutls28-dev libuv1-dev
     libpcre2-dev libutf8proc-dev"
-tests="libcmocka-dev clang-14 libclang-rt-14-dev libomp-14-dev llvm-14 gcovr mandoc
+tests="libcmocka-dev clang-14 libclang-rt-14-dev libomp-14-dev llvm-14 gcovr mandoc openssl
        python3-torch python3-sentencepiece python3-pytest"
 
 # Prints those of the packages named that are not installed.

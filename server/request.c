@@ -312,8 +312,7 @@ bool request_read(request_kind kind, const char *body, size_t bytes, const model
     *out = (generation_request){.kind = kind, .sampling = descent_sampling_defaults(), .logprobs = -1};
     request_reader r = {.top = {.path = "", .error = error}, .limits = limits, .out = out};
     r.top.object = fields_parse(body, bytes, limits->json_depth, error);
-    if (!r.top.object) return false;
-    if (read_model(&r, models)) {
+    if (r.top.object && read_model(&r, models)) {
         check_tools(&r.top);
         check_formats(&r.top);
         check_passing(&r.top);

@@ -129,3 +129,14 @@ served_model *served_find(const model_set *models, const char *id)
 {
     return models_find(models, id, strlen(id));
 }
+
+bool served_read(request_kind kind, const char *body, const model_set *models, const request_limits *limits,
+                 generation_request *out, api_error *error)
+{
+    size_t bytes = strlen(body);
+    char *exact = test_alloc(bytes, 1);
+    for (size_t i = 0; i < bytes; i++) exact[i] = body[i] == '\'' ? '"' : body[i];
+    bool good = request_read(kind, exact, bytes, models, limits, SERVED_SEED, out, error);
+    free(exact);
+    return good;
+}

@@ -11,11 +11,16 @@
 #ifndef TEST_SERVED_H
 #define TEST_SERVED_H
 
-#include "models.h"
+#include "request.h"
 
 /* Writes and opens them. */
 model_set served_open(void);
 void served_close(model_set *models);
 served_model *served_find(const model_set *models, const char *id);
+
+/* request_read of a body written with ' for ", copied to memory of its exact size. Seed where it gives none: SERVED_SEED. */
+enum { SERVED_SEED = 42 };
+bool served_read(request_kind kind, const char *body, const model_set *models, const request_limits *limits,
+                 generation_request *out, api_error *error);
 
 #endif

@@ -107,8 +107,8 @@ static void nesting(void **state)
     assert_non_null(deepest);
     json_decref(deepest);
     refuses("{\"a\": [[[[[[[\n[]]]]]]]]}", "the body nests deeper than 8 levels at line 2, column 1");
-    refuses("{\"a\": {\"a\": {\"a\": {\"a\": {\"a\": {\"a\": {\"a\": {\"a\"",
-            "the body nests deeper than 8 levels at line 1, column 43");
+    refuses("{\"a\": {\"a\": {\"a\": {\"a\": {\"a\": {\"a\": {\"a\": {\"a\": {\"a\"",
+            "the body nests deeper than 8 levels at line 1, column 49");
 
     size_t bytes = 100000;
     char *brackets = malloc(bytes);
@@ -120,9 +120,9 @@ static void nesting(void **state)
     assert_null(fields_parse(brackets, 60000, 1000000, &error));
     assert_non_null(strstr(error.message, "maximum parsing depth reached"));
     memset(brackets, '"', bytes);
-    refuses_bytes(brackets, bytes, "the body is not valid JSON: end of file expected at line 1, column 3");
+    refuses_bytes(brackets, bytes, "the body is not valid JSON: end of file expected at line 1, column 4");
     memset(brackets, ']', bytes);
-    refuses_bytes(brackets, bytes, "the body is not valid JSON: invalid token at line 1, column 1");
+    refuses_bytes(brackets, bytes, "the body is not valid JSON: unexpected token at line 1, column 1");
     free(brackets);
 }
 

@@ -1,5 +1,5 @@
 /* added_tokens.c: see added_tokens.h. Matches are the leftmost, the longest of those, and do not overlap, as in Hugging Face's
- * AddedVocabulary; a match that a flag or parse_special forbids is passed over whole.
+ * AddedVocabulary; a match that a flag forbids, or that may not be a special token, is passed over whole.
  *
  * Called by tokenizer_bpe.c and tokenizer_merges.c. Work memory is the call's own. */
 #include "added_tokens.h"
@@ -167,7 +167,9 @@ typedef struct encoding {
     const descent_tokenizer *t;
     const added_steps *steps;
     void *work;
-    bool parse_special;
+    const char *text; /* the whole */
+    const special_ranges *special;
+    bool all_special; /* of the part being looked at in its normalized form, whose places are not the text's */
     token_list *list;
     token_matches as_is, normalized;
 } encoding;
@@ -175,9 +177,12 @@ typedef struct encoding {
 /* What is done with the text between tokens. */
 typedef descent_code (*take_text)(encoding *e, const char *text, size_t bytes, bool first, descent_status *status);
 
-static bool allowed(const encoding *e, const char *text, size_t bytes, token_match m)
+static bool allowed(const encoding *e, const token_search *search, const char *text, size_t bytes, token_match m)
 {
-    if (!e->parse_special && e->t->types[m.id] != TOKEN_USER_DEFINED) return false;
+    if (e->t->types[m.id] != TOKEN_USER_DEFINED) {
+        size_t start = m.start, end = start + m.bytes;
+        if (search == &e->added->as_is ? !special_within(e->special, start, end) : !e->all_special) return false;
+    }
     return !(e->added->flags[m.id] & ADDED_SINGLE_WORD) || stands_alone(text, bytes, m);
 }
 
@@ -193,7 +198,7 @@ static descent_code cut(encoding *e, const token_search *search, token_matches *
     for (size_t at = 0; !code && (found = token_matches_from(matches, at));) {
         token_match m = *found;
         size_t start = m.start, end = at = start + m.bytes;
-        if (!allowed(e, text, bytes, m)) continue;
+        if (!allowed(e, search, text, bytes, m)) continue;
         if (e->added->flags[m.id] & ADDED_LSTRIP) start = start > taken ? spaces_before(text, taken, start) : taken;
         if (e->added->flags[m.id] & ADDED_RSTRIP) {
             if (end < spaces_start || end > spaces_end) spaces_end = spaces_after(text, bytes, end);
@@ -216,17 +221,20 @@ static descent_code take_normalized(encoding *e, const char *text, size_t bytes,
 
 static descent_code take_as_is(encoding *e, const char *text, size_t bytes, bool first, descent_status *status)
 {
+    size_t start = (size_t)(text - e->text);
+    e->all_special = special_within(e->special, start, start + bytes);
     descent_code code = e->steps->normalize ? e->steps->normalize(e->work, &text, &bytes, status) : DESCENT_OK;
     return code ? code : cut(e, &e->added->normalized, &e->normalized, text, bytes, first, take_normalized, status);
 }
 
 descent_code added_tokens_encode(const added_tokens *added, const descent_tokenizer *t, const added_steps *steps, void *work,
-                                 const char *text, size_t bytes, bool parse_special, token_list *list, descent_status *status)
+                                 const char *text, size_t bytes, const special_ranges *special, token_list *list,
+                                 descent_status *status)
 {
     if (bytes > TOKENIZER_MAX_TEXT_BYTES)
         return descent_fail(status, DESCENT_LIMIT, "the text has %zu bytes, expected at most %zu", bytes,
                             TOKENIZER_MAX_TEXT_BYTES);
-    encoding e = {added, t, steps, work, parse_special, list, {0}, {0}};
+    encoding e = {.added = added, .t = t, .steps = steps, .work = work, .text = text, .special = special, .list = list};
     descent_code code = cut(&e, &added->as_is, &e.as_is, text, bytes, true, take_as_is, status);
     free(e.as_is.list);
     free(e.normalized.list);

@@ -38,9 +38,10 @@ descent_code added_tokens_load(added_tokens *added, const descent_tokenizer *t, 
                                void *work, descent_status *status);
 void added_tokens_free(added_tokens *added);
 
-/* Encodes a text. Where special tokens are not to be parsed, what spells a control or unknown token is text, in which no
- * other added token is looked for. */
+/* Encodes a text. What spells a control or unknown token where `special` has none is text, in which no other added token is
+ * looked for. */
 descent_code added_tokens_encode(const added_tokens *added, const descent_tokenizer *t, const added_steps *steps, void *work,
-                                 const char *text, size_t bytes, bool parse_special, token_list *list, descent_status *status);
+                                 const char *text, size_t bytes, const special_ranges *special, token_list *list,
+                                 descent_status *status);
 
 #endif

@@ -162,6 +162,19 @@ DESCENT_API const descent_tokenizer_info *descent_tokenizer_describe(const desce
 DESCENT_API descent_code descent_tokenizer_encode(const descent_tokenizer *tokenizer, const char *text, size_t bytes, int flags,
                                                   uint32_t **tokens, size_t *count, descent_status *status);
 
+/* A piece of a text, and whether special tokens that it spells become those tokens. */
+typedef struct descent_text_part {
+    const char *text;
+    size_t bytes;
+    bool parse_special;
+} descent_text_part;
+
+/* Encodes the parts' texts, one behind the other, as one text: where a part ends makes no difference but to special tokens,
+ * which must lie in parts that have them parsed. add_special is DESCENT_ADD_SPECIAL. Otherwise as descent_tokenizer_encode. */
+DESCENT_API descent_code descent_tokenizer_encode_parts(const descent_tokenizer *tokenizer, const descent_text_part *parts,
+                                                        size_t n_parts, bool add_special, uint32_t **tokens, size_t *count,
+                                                        descent_status *status);
+
 /* True when the id stands for text: false for control tokens, padding and ids past the vocabulary, which are never
  * sampled. EOS has no text either. */
 DESCENT_API bool descent_tokenizer_has_text(const descent_tokenizer *tokenizer, uint32_t id);

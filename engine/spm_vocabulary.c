@@ -217,19 +217,18 @@ descent_code spm_emit(const descent_tokenizer *t, const char *text, size_t bytes
     return code;
 }
 
-descent_code spm_encode(const descent_tokenizer *t, const char *text, size_t bytes, bool parse_special, spm_encode_part part,
-                        void *work, token_list *list, descent_status *status)
+descent_code spm_encode(const descent_tokenizer *t, const char *text, size_t bytes, const special_ranges *special,
+                        spm_encode_part part, void *work, token_list *list, descent_status *status)
 {
-    if (!parse_special) return part(work, text, bytes, list, status);
-    token_matches special = {0};
-    descent_code code = token_search_all(&t->special, text, bytes, &special, status);
+    token_matches found = {0};
+    descent_code code = tokenizer_find_special(t, text, bytes, special, &found, status);
     for (size_t from = 0; from < bytes && !code;) {
-        const token_match *match = token_matches_from(&special, from);
+        const token_match *match = token_matches_from(&found, from);
         size_t at = match ? match->start : bytes;
         if (at > from) code = part(work, text + from, at - from, list, status);
         if (match && !code) code = token_list_add(list, match->id, status);
         from = match ? at + match->bytes : bytes;
     }
-    free(special.list);
+    free(found.list);
     return code;
 }

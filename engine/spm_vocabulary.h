@@ -54,7 +54,7 @@ typedef descent_code (*spm_encode_part)(void *work, const char *text, size_t byt
 
 /* Encodes a text: where special tokens are parsed, what stands between them part by part, each like a text of its own, a
  * space in front included: what the library gives for the parts, as models trained on such prompts were fed. */
-descent_code spm_encode(const descent_tokenizer *t, const char *text, size_t bytes, bool parse_special, spm_encode_part part,
-                        void *work, token_list *list, descent_status *status);
+descent_code spm_encode(const descent_tokenizer *t, const char *text, size_t bytes, const special_ranges *special,
+                        spm_encode_part part, void *work, token_list *list, descent_status *status);
 
 #endif

@@ -278,15 +278,57 @@ const char *descent_tokenizer_spelling(const descent_tokenizer *tokenizer, uint3
     return spelling.text;
 }
 
-static descent_code encode(const descent_tokenizer *t, const char *text, size_t bytes, int flags, token_list *list,
-                           descent_status *status)
+bool special_within(const special_ranges *where, size_t start, size_t end)
+{
+    size_t low = 0, high = where->count; /* ranges before `low` begin at `start` or before it, those from `high` on behind it */
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (where->list[middle].start <= start)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low > 0 && end <= where->list[low - 1].end;
+}
+
+descent_code tokenizer_find_special(const descent_tokenizer *t, const char *text, size_t bytes, const special_ranges *special,
+                                    token_matches *matches, descent_status *status)
+{
+    if (special->count == 0) return DESCENT_OK;
+    descent_code code = token_search_all(&t->special, text, bytes, matches, status);
+    size_t kept = 0;
+    for (size_t i = 0; i < matches->count; i++) {
+        token_match m = matches->list[i];
+        if (special_within(special, m.start, (size_t)m.start + m.bytes)) matches->list[kept++] = m;
+    }
+    matches->count = kept;
+    return code;
+}
+
+static descent_code encode(const descent_tokenizer *t, const char *text, size_t bytes, const special_ranges *special, bool add,
+                           token_list *list, descent_status *status)
 {
     descent_code code = DESCENT_OK;
-    bool add = flags & DESCENT_ADD_SPECIAL;
     if (add && t->info.adds_bos) code = token_list_add(list, (uint32_t)t->info.bos, status);
-    if (!code && bytes > 0) code = t->kind->encode(t, text, bytes, flags & DESCENT_PARSE_SPECIAL, list, status);
+    if (!code && bytes > 0) code = t->kind->encode(t, text, bytes, special, list, status);
     if (!code && add && t->info.adds_eos) code = token_list_add(list, (uint32_t)t->info.eos, status);
     return code;
+}
+
+/* The ids of a whole text, for the caller of the library. */
+static descent_code encode_out(const descent_tokenizer *t, const char *text, size_t bytes, const special_ranges *special,
+                               bool add, uint32_t **tokens, size_t *count, descent_status *status)
+{
+    token_list list = {.ids = malloc(sizeof *list.ids), .room = 1};
+    if (!list.ids) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a token");
+    descent_code code = encode(t, text, bytes, special, add, &list, status);
+    if (code) {
+        free(list.ids);
+        return code;
+    }
+    *tokens = list.ids;
+    *count = list.count;
+    return descent_ok(status);
 }
 
 descent_code descent_tokenizer_encode(const descent_tokenizer *tokenizer, const char *text, size_t bytes, int flags,
@@ -296,16 +338,49 @@ descent_code descent_tokenizer_encode(const descent_tokenizer *tokenizer, const 
     if (flags & ~(DESCENT_ADD_SPECIAL | DESCENT_PARSE_SPECIAL))
         return descent_fail(status, DESCENT_BAD_ARGUMENT,
                             "flags %#x: expected DESCENT_ADD_SPECIAL and DESCENT_PARSE_SPECIAL only", (unsigned)flags);
-    token_list list = {.ids = malloc(sizeof *list.ids), .room = 1};
-    if (!list.ids) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a token");
-    descent_code code = encode(tokenizer, text, bytes, flags, &list, status);
-    if (code) {
-        free(list.ids);
-        return code;
+    struct special_range whole = {0, bytes};
+    special_ranges special = {&whole, flags & DESCENT_PARSE_SPECIAL ? 1 : 0};
+    return encode_out(tokenizer, text, bytes, &special, flags & DESCENT_ADD_SPECIAL, tokens, count, status);
+}
+
+/* Puts the parts' texts one behind the other; ranges that touch become one. */
+static void join(const descent_text_part *parts, size_t n_parts, char *text, struct special_range *ranges, size_t *n_ranges)
+{
+    size_t at = 0;
+    *n_ranges = 0;
+    for (size_t i = 0; i < n_parts; i++) {
+        if (parts[i].bytes == 0) continue;
+        memcpy(text + at, parts[i].text, parts[i].bytes);
+        if (parts[i].parse_special) {
+            if (*n_ranges == 0 || ranges[*n_ranges - 1].end < at) ranges[(*n_ranges)++].start = at;
+            ranges[*n_ranges - 1].end = at + parts[i].bytes;
+        }
+        at += parts[i].bytes;
     }
-    *tokens = list.ids;
-    *count = list.count;
-    return descent_ok(status);
+}
+
+descent_code descent_tokenizer_encode_parts(const descent_tokenizer *tokenizer, const descent_text_part *parts, size_t n_parts,
+                                            bool add_special, uint32_t **tokens, size_t *count, descent_status *status)
+{
+    size_t total = 0;
+    for (size_t i = 0; i < n_parts; i++) {
+        if (!parts[i].text && parts[i].bytes > 0)
+            return descent_fail(status, DESCENT_BAD_ARGUMENT, "part %zu: no text, but %zu bytes of it", i, parts[i].bytes);
+        if (__builtin_add_overflow(total, parts[i].bytes, &total))
+            return descent_fail(status, DESCENT_LIMIT, "the text of %zu parts is longer than memory", n_parts);
+    }
+    char *text = malloc(total ? total : 1);
+    struct special_range *ranges = calloc(n_parts ? n_parts : 1, sizeof *ranges);
+    descent_code code =
+        text && ranges ? DESCENT_OK : descent_fail(status, DESCENT_NO_MEMORY, "no memory for a text of %zu bytes", total);
+    if (!code) {
+        special_ranges special = {ranges, 0};
+        join(parts, n_parts, text, ranges, &special.count);
+        code = encode_out(tokenizer, text, total, &special, add_special, tokens, count, status);
+    }
+    free(text);
+    free(ranges);
+    return code;
 }
 
 /* ---- Decoding ---------------------------------------------------------------------------------------------------- */

@@ -30,6 +30,17 @@ typedef enum token_type {
 
 /* ---- Kinds ------------------------------------------------------------------------------------------------------- */
 
+/* Where in a text special tokens are found by their spelling: ranges in order, none touching the next. */
+typedef struct special_ranges {
+    const struct special_range {
+        size_t start, end;
+    } * list;
+    size_t count;
+} special_ranges;
+
+/* Whether bytes start..end-1 of the text lie within a range. */
+bool special_within(const special_ranges *where, size_t start, size_t end);
+
 typedef struct tokenizer_kind {
     const char *name; /* tokenizer.ggml.model */
     utf8_replacement replacement;
@@ -41,9 +52,9 @@ typedef struct tokenizer_kind {
     /* Writes the piece of a token that has text, and returns its length; `out` may be NULL to ask for the length. */
     size_t (*spell)(const descent_tokenizer *tokenizer, uint32_t id, char *out);
 
-    /* Appends the ids of a text to list, special tokens by their spelling where `parse_special`. BOS and EOS are not its
-     * business. May leave ids in the list when it fails. */
-    descent_code (*encode)(const descent_tokenizer *tokenizer, const char *text, size_t bytes, bool parse_special,
+    /* Appends the ids of a text to list, special tokens by their spelling where `special` has them. BOS and EOS are not
+     * its business. May leave ids in the list when it fails. */
+    descent_code (*encode)(const descent_tokenizer *tokenizer, const char *text, size_t bytes, const special_ranges *special,
                            token_list *list, descent_status *status);
 
     /* Where a kind leaves out bytes at the start of a decoded text: how many of this token's piece, called while
@@ -76,5 +87,9 @@ struct descent_tokenizer {
  * carries none. Nothing of the file is kept. */
 descent_code tokenizer_load(const gguf_file *file, uint32_t vocab, descent_tokenizer **tokenizer, descent_status *status);
 void tokenizer_free(descent_tokenizer *tokenizer);
+
+/* The control and unknown tokens that a text spells where it may, for kinds that look for them before all else. */
+descent_code tokenizer_find_special(const descent_tokenizer *tokenizer, const char *text, size_t bytes,
+                                    const special_ranges *special, token_matches *matches, descent_status *status);
 
 #endif

@@ -269,12 +269,12 @@ static void encoding_free(encoding *e)
     free(e->prefixed.bytes);
 }
 
-static descent_code encode(const descent_tokenizer *t, const char *text, size_t bytes, bool parse_special, token_list *list,
-                           descent_status *status)
+static descent_code encode(const descent_tokenizer *t, const char *text, size_t bytes, const special_ranges *special,
+                           token_list *list, descent_status *status)
 {
     encoding e = {.b = t->own, .list = list};
     descent_code code = pretokenizer_work_create(e.b->pre, &e.pre, status);
-    if (!code) code = added_tokens_encode(&e.b->added, t, &steps, &e, text, bytes, parse_special, list, status);
+    if (!code) code = added_tokens_encode(&e.b->added, t, &steps, &e, text, bytes, special, list, status);
     encoding_free(&e);
     return code;
 }

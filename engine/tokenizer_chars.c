@@ -51,19 +51,19 @@ static descent_code find_character(const descent_tokenizer *t, const char *text,
                         utf8_printable(text + at, *length, shown, sizeof shown), (unsigned)character, at);
 }
 
-static descent_code encode(const descent_tokenizer *t, const char *text, size_t bytes, bool parse_special, token_list *list,
-                           descent_status *status)
+static descent_code encode(const descent_tokenizer *t, const char *text, size_t bytes, const special_ranges *special,
+                           token_list *list, descent_status *status)
 {
-    token_matches special = {0};
-    descent_code code = parse_special ? token_search_all(&t->special, text, bytes, &special, status) : DESCENT_OK;
+    token_matches found = {0};
+    descent_code code = tokenizer_find_special(t, text, bytes, special, &found, status);
     for (size_t at = 0, length; at < bytes && !code; at += length) {
-        const token_match *match = token_matches_at(&special, at);
+        const token_match *match = token_matches_at(&found, at);
         uint32_t id = match ? match->id : TOKENIZER_NONE;
         length = match ? match->bytes : 0;
         if (!match) code = find_character(t, text, bytes, at, &id, &length, status);
         if (!code) code = token_list_add(list, id, status);
     }
-    free(special.list);
+    free(found.list);
     return code;
 }
 

@@ -154,11 +154,11 @@ static void encoding_free(encoding *e)
     free(e->text.bytes);
 }
 
-static descent_code encode(const descent_tokenizer *t, const char *text, size_t bytes, bool parse_special, token_list *list,
-                           descent_status *status)
+static descent_code encode(const descent_tokenizer *t, const char *text, size_t bytes, const special_ranges *special,
+                           token_list *list, descent_status *status)
 {
     encoding e = {.t = t, .m = t->own};
-    descent_code code = added_tokens_encode(&e.m->added, t, &steps, &e, text, bytes, parse_special, list, status);
+    descent_code code = added_tokens_encode(&e.m->added, t, &steps, &e, text, bytes, special, list, status);
     encoding_free(&e);
     return code;
 }

@@ -218,8 +218,8 @@ static descent_code encode_part(void *work, const char *text, size_t bytes, toke
     return code;
 }
 
-static descent_code encode(const descent_tokenizer *t, const char *text, size_t bytes, bool parse_special, token_list *list,
-                           descent_status *status)
+static descent_code encode(const descent_tokenizer *t, const char *text, size_t bytes, const special_ranges *special,
+                           token_list *list, descent_status *status)
 {
     encoding e = {.t = t, .s = t->own};
     descent_code code = DESCENT_OK;
@@ -228,7 +228,7 @@ static descent_code encode(const descent_tokenizer *t, const char *text, size_t 
         e.stack = malloc((t->longest_spelling + 1) * sizeof *e.stack);
         if (!e.split || !e.stack) code = descent_fail(status, DESCENT_NO_MEMORY, "no memory to encode a text");
     }
-    if (!code) code = spm_encode(t, text, bytes, parse_special, encode_part, &e, list, status);
+    if (!code) code = spm_encode(t, text, bytes, special, encode_part, &e, list, status);
     encoding_free(&e);
     return code;
 }

@@ -80,7 +80,7 @@ typedef struct search {
     const descent_tokenizer *t;
     const unigram *u;
     text_buffer text; /* normalized */
-    way *ways;       /* [text.count + 1]; while the best is followed back, each start is turned into the end of its token */
+    way *ways;        /* [text.count + 1]; while the best is followed back, each start is turned into the end of its token */
     size_t way_room;
     uint32_t furthest; /* place that a way leads to */
 } search;
@@ -181,11 +181,11 @@ static descent_code encode_part(void *work, const char *text, size_t bytes, toke
     return code;
 }
 
-static descent_code encode(const descent_tokenizer *t, const char *text, size_t bytes, bool parse_special, token_list *list,
-                           descent_status *status)
+static descent_code encode(const descent_tokenizer *t, const char *text, size_t bytes, const special_ranges *special,
+                           token_list *list, descent_status *status)
 {
     search s = {.t = t, .u = t->own};
-    descent_code code = spm_encode(t, text, bytes, parse_special, encode_part, &s, list, status);
+    descent_code code = spm_encode(t, text, bytes, special, encode_part, &s, list, status);
     free(s.text.bytes);
     free(s.ways);
     return code;

@@ -79,8 +79,8 @@ static size_t spell(const descent_tokenizer *t, uint32_t id, char *out)
     return spelling.bytes + s->bytes;
 }
 
-static descent_code add_word(const descent_tokenizer *t, const char *word, size_t bytes, size_t offset, bool parse_special,
-                             token_list *list, descent_status *status)
+static descent_code add_word(const descent_tokenizer *t, const char *word, size_t bytes, size_t offset,
+                             const special_ranges *special, token_list *list, descent_status *status)
 {
     char shown[64];
     if (bytes == 0)
@@ -91,21 +91,21 @@ static descent_code add_word(const descent_tokenizer *t, const char *word, size_
         return descent_fail(status, DESCENT_BAD_ARGUMENT,
                             "the vocabulary has no word \"%s\", which stands at byte %zu of the text",
                             utf8_printable(word, bytes, shown, sizeof shown), offset);
-    if (t->types[id] == TOKEN_CONTROL && !parse_special)
+    if (t->types[id] == TOKEN_CONTROL && !special_within(special, offset, offset + bytes))
         return descent_fail(status, DESCENT_BAD_ARGUMENT,
                             "\"%s\" at byte %zu of the text is a special token, which plain text may not spell",
                             utf8_printable(word, bytes, shown, sizeof shown), offset);
     return token_list_add(list, id, status);
 }
 
-static descent_code encode(const descent_tokenizer *t, const char *text, size_t bytes, bool parse_special, token_list *list,
-                           descent_status *status)
+static descent_code encode(const descent_tokenizer *t, const char *text, size_t bytes, const special_ranges *special,
+                           token_list *list, descent_status *status)
 {
     const separator *s = t->own;
     descent_code code = DESCENT_OK;
     for (size_t at = 0; at < bytes && !code;) {
         size_t length = find_separator(s, text + at, bytes - at);
-        code = add_word(t, text + at, length, at, parse_special, list, status);
+        code = add_word(t, text + at, length, at, special, list, status);
         at += length + s->bytes;
     }
     return code;

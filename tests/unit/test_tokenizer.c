@@ -113,6 +113,51 @@ static void chars_refuses_longer_tokens(void **state)
     }
 }
 
+/* ---- Parts ------------------------------------------------------------------------------------------------------- */
+
+static void parts_are(const descent_tokenizer *t, const descent_text_part *parts, size_t n, const uint32_t *ids, size_t count)
+{
+    uint32_t *tokens;
+    size_t found;
+    descent_status status;
+    assert_int_equal(descent_tokenizer_encode_parts(t, parts, n, false, &tokens, &found, &status), DESCENT_OK);
+    assert_int_equal(found, count);
+    assert_memory_equal(tokens, ids, count * sizeof *ids);
+    descent_free(tokens);
+}
+
+static void refuses_parts(const descent_tokenizer *t, const descent_text_part *parts, size_t n, const char *message)
+{
+    uint32_t *tokens = (uint32_t *)&tokens;
+    size_t found = 77;
+    descent_status status;
+    assert_int_equal(descent_tokenizer_encode_parts(t, parts, n, false, &tokens, &found, &status), DESCENT_BAD_ARGUMENT);
+    assert_string_equal(status.message, message);
+    assert_ptr_equal(tokens, &tokens);
+    assert_int_equal(found, 77);
+}
+
+/* A special token is one where all of it is in parts that may hold some, however many. */
+static void parts_are_one_text(void **state)
+{
+    (void)state;
+    static const char not_special[] = "the vocabulary has no character \"<\" (U+003C), which stands at byte 1 of the text";
+    descent_tokenizer *t = loaded(chars_writer());
+    const descent_text_part split[] = {
+        {"a<e", 3, true}, {NULL, 0, false}, {"os>", 3, true}, {"b\xc3", 2, false}, {"\xa4", 1, true}};
+    parts_are(t, split, 5, (const uint32_t[]){1, 6, 2, 3}, 4);
+    parts_are(t, split, 0, (const uint32_t[]){0}, 0);
+    const descent_text_part plain[] = {{"a<eos>", 6, false}, {"<eos>", 5, true}};
+    refuses_parts(t, plain, 2, not_special);
+    const descent_text_part across[] = {{"a<e", 3, true}, {"os>", 3, false}, {"<eos>", 5, true}};
+    refuses_parts(t, across, 3, not_special);
+    const descent_text_part beyond[] = {{"a", 1, true}, {"<eos", 4, false}, {">", 1, true}};
+    refuses_parts(t, beyond, 3, not_special);
+    const descent_text_part nothing[] = {{"a", 1, true}, {NULL, 2, true}};
+    refuses_parts(t, nothing, 2, "part 1: no text, but 2 bytes of it");
+    tokenizer_free(t);
+}
+
 /* ---- Words ------------------------------------------------------------------------------------------------------- */
 
 static const char *const words[] = {"<eos>", "(", ")", "=", "min_10", "0", "1"};
@@ -138,6 +183,10 @@ static void words_there_and_back(void **state)
     DECODES(t, "min_10,(,0,1,),=,", 4, 1, 5, 6, 2, 3);
     DECODES(t, "0,1,", 5, 0, 6);
     ENCODES(t, "0,<eos>,1,<eos>", DESCENT_PARSE_SPECIAL, 5, 0, 6, 0);
+    parts_are(t, (const descent_text_part[]){{"0,", 2, false}, {"<eos>", 5, true}, {",1", 2, false}}, 3,
+              (const uint32_t[]){5, 0, 6}, 3);
+    refuses_parts(t, (const descent_text_part[]){{"0,<eos>,", 8, false}, {"<eos>", 5, true}}, 2,
+                  "\"<eos>\" at byte 2 of the text is a special token, which plain text may not spell");
     piece_is(t, 4, "min_10,", true);
     piece_is(t, 0, "", false);
     tokenizer_free(t);
@@ -786,6 +835,7 @@ int main(void)
         cmocka_unit_test(chars_names_what_it_cannot_spell),
         cmocka_unit_test(chars_with_nul),
         cmocka_unit_test(chars_refuses_longer_tokens),
+        cmocka_unit_test(parts_are_one_text),
         cmocka_unit_test(words_there_and_back),
         cmocka_unit_test(words_name_what_is_wrong),
         cmocka_unit_test(words_with_a_long_separator),

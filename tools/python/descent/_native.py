@@ -57,6 +57,10 @@ class TensorInfo(Structure):
     _fields_ = [("name", c_char_p), ("type", c_char_p), ("n_dims", c_uint32), ("dims", c_uint64 * 4), ("bytes", c_uint64)]
 
 
+class TextPart(Structure):
+    _fields_ = [("text", c_char_p), ("bytes", c_size_t), ("parse_special", c_bool)]
+
+
 class TokenizerInfo(Structure):
     _fields_ = [("model", c_char_p), ("vocab", c_uint32), ("bos", c_int64), ("eos", c_int64), ("pad", c_int64),
                 ("unknown", c_int64), ("adds_bos", c_bool), ("adds_eos", c_bool)]
@@ -154,7 +158,8 @@ class SchedulerState(Structure):
 
 STRUCTS = {
     "descent_status": Status, "descent_depth": Depth, "descent_model_info": ModelInfo, "descent_tensor_info": TensorInfo,
-    "descent_tokenizer_info": TokenizerInfo, "descent_cache_options": CacheOptions, "descent_cache_usage": CacheUsage,
+    "descent_tokenizer_info": TokenizerInfo, "descent_text_part": TextPart, "descent_cache_options": CacheOptions,
+    "descent_cache_usage": CacheUsage,
     "descent_sequence_options": SequenceOptions, "descent_site": Site, "descent_observation": Observation,
     "descent_batch_options": BatchOptions, "descent_step_report": StepReport, "descent_reading": Reading,
     "descent_logit_bias": LogitBias, "descent_sampling": Sampling, "descent_scheduler_options": SchedulerOptions,
@@ -184,6 +189,7 @@ FUNCTIONS = {
     "descent_depth_format": (c_char_p, [_handle, Depth, c_char_p]),
     "descent_tokenizer_describe": (POINTER(TokenizerInfo), [_handle]),
     "descent_tokenizer_encode": (c_int, [_handle, c_char_p, c_size_t, c_int, POINTER(_ids), _size, _status]),
+    "descent_tokenizer_encode_parts": (c_int, [_handle, POINTER(TextPart), c_size_t, c_bool, POINTER(_ids), _size, _status]),
     "descent_tokenizer_has_text": (c_bool, [_handle, c_uint32]),
     "descent_tokenizer_piece": (POINTER(c_uint8), [_handle, c_uint32, _size]),
     "descent_tokenizer_spelling": (POINTER(c_uint8), [_handle, c_uint32, _size]),

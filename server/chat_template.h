@@ -12,13 +12,14 @@ chat_template chat_template_find(const char *name); /* CHAT_NONE: none of that n
 
 typedef struct chat_message {
     const char *role; /* system, developer, user, assistant, tool */
-    const char *content;
-    size_t bytes; /* of content, which may hold NULs */
+    const char *content; /* NULL: empty */
+    size_t bytes;        /* of content, which may hold NULs */
 } chat_message;
 
 /* The prompt's tokens, generation prompt included, BOS where the template or the tokenizer has one. The template's own special
  * tokens are those tokens; what messages spell is plain text, unless parse_special. *tokens is released with descent_free.
- * BAD_ARGUMENT where the template cannot say these roles in this order; the message says which message. */
+ * BAD_ARGUMENT where the template cannot say these roles in this order, the message says which ("messages[2]", and none has a
+ * form for tool); UNSUPPORTED where there is no template or no tokenizer. */
 descent_code chat_template_encode(chat_template which, const descent_tokenizer *tokenizer, const chat_message *messages,
                                   size_t count, bool parse_special, uint32_t **tokens, size_t *n_tokens, descent_status *status);
 

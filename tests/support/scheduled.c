@@ -124,6 +124,7 @@ void scheduled_submit(descent_scheduler *scheduler, const descent_model *model, 
     s->options.calls.ended = ended;
     (void)pthread_mutex_lock(&with->lock); /* nothing is called back before the generation is stored */
     descent_code code = descent_scheduler_submit(scheduler, &s->options, &s->generation, &status);
+    s->generation_was = s->generation;
     (void)pthread_mutex_unlock(&with->lock);
     expect_ok(code, &status);
 }

@@ -172,6 +172,9 @@ static void step(descent_scheduler *s)
     descent_step_report report;
     descent_status status;
     if (descent_batch_rows(s->batch) == 0) return;
+    (void)pthread_mutex_lock(&s->lock);
+    publish(s); /* what the step that may take long is made of */
+    (void)pthread_mutex_unlock(&s->lock);
     if (descent_batch_step(s->batch, &report, &status) != DESCENT_OK) { /* no memory to attend: fewer may find some */
         if (s->n_running > 1)
             schedule_pause_last(s);

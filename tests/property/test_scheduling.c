@@ -39,12 +39,24 @@ static void start(setting *s, const descent_scheduler_options *options)
 
 static setting set_up(uint64_t test, size_t kind, const descent_scheduler_options *options)
 {
-    example_wish wish = {.family = (test_family)kind, .context = CONTEXT, .count = LONG, .most = 4};
-    setting s = {.e = example_draw(test_seed(test, kind), &wish)};
+    setting s = {.e.r = rng_seeded(test_seed(test, kind))};
+    s.e.model = random_model(&s.e.r, (test_family)kind, CONTEXT);
+    s.e.tokens = random_tokens(&s.e.r, &s.e.model, LONG);
+    s.e.depth = random_depth(&s.e.r, &s.e.model, 4);
+    s.e.engine = drive_open_test_model(&s.e.model);
+    compare_about("seed %llu, %s", (unsigned long long)test_seed(test, kind), test_model_words(&s.e.model));
     descent_scheduler_options one = options ? *options : (descent_scheduler_options){.chunk = 0};
     one.threads = 1;
     s.scheduler = scheduled_start(s.e.engine, &one);
     return s;
+}
+
+/* It has no reference to compare with: that would be of the engine's numbers. */
+static void release_model(setting *s)
+{
+    descent_model_close(s->e.engine);
+    test_model_free(&s->e.model);
+    free(s->e.tokens);
 }
 
 /* A setting must lie where it stays. */
@@ -60,7 +72,7 @@ static void tear_down(setting *s)
     assert_int_equal(state.cache.pages, state.cache.idle_pages);
     descent_scheduler_destroy(s->scheduler);
     gathering_finish(&s->with);
-    example_free(&s->e);
+    release_model(s);
 }
 
 /* The text's first `count` tokens from `from` on, continued by `limit`. */
@@ -412,7 +424,7 @@ static void destroying_cancels_all(void **state)
             scheduled_free(&s.runs[n]);
         }
         gathering_finish(&s.with);
-        example_free(&s.e);
+        release_model(&s);
     }
     descent_scheduler_destroy(NULL);
 }

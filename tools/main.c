@@ -16,6 +16,7 @@ typedef struct subcommand {
 } subcommand;
 
 static const subcommand subcommands[] = {
+    {"serve", "answer OpenAI's API over HTTP, with a recursion depth in each request", command_serve},
     {"run", "continue a text, at a recursion depth of your choice", command_run},
     {"eval", "loss, perplexity and bits per byte over a text, or exact match over questions", command_eval},
     {"info", "what is in a model file and what memory it takes", command_info},

@@ -80,10 +80,21 @@ static void run_daemon(http_server *server)
         (void)uv_timer_stop(&server->again);
 }
 
+/* Takes back what was given up, as soon as there is any. */
+static void refill_reserve(http_server *server)
+{
+    while (server->reserved < server->options.reserve) {
+        int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        if (fd < 0) return;
+        server->reserve[server->reserved++] = fd;
+    }
+}
+
 static void on_turn(uv_prepare_t *turn)
 {
     http_server *server = turn->data;
     if (server->due) run_daemon(server);
+    if (server->reserved < server->options.reserve) refill_reserve(server);
     if (server->closing) close_now(server);
 }
 
@@ -110,15 +121,6 @@ static void on_accept_again(uv_timer_t *timer)
 {
     http_server *server = timer->data;
     if (server->open < server->options.max_connections) accept_start(server);
-}
-
-static void refill_reserve(http_server *server)
-{
-    while (server->reserved < server->options.reserve) {
-        int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-        if (fd < 0) return;
-        server->reserve[server->reserved++] = fd;
-    }
 }
 
 void http_place_free(http_server *server)

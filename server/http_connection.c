@@ -177,6 +177,7 @@ void http_on_connection(void *server, struct MHD_Connection *mhd, void **slot, e
         return;
     }
     http_connection *connection = ((http_server *)server)->accepted;
+    ((http_server *)server)->accepted = NULL;
     connection->mhd = mhd;
     *slot = connection;
     if (connection->identity) http_tls_begin(connection);
@@ -212,11 +213,10 @@ void http_connection_open(http_server *server, int fd, const struct sockaddr_sto
     }
     if (server->tls) connection->identity = http_tls_identity(server->tls);
     server->accepted = connection;
-    enum MHD_Result taken = MHD_add_connection(server->daemon, fd, (const struct sockaddr *)address, length);
-    server->accepted = NULL;
-    if (taken != MHD_YES) {
+    if (MHD_add_connection(server->daemon, fd, (const struct sockaddr *)address, length) != MHD_YES) {
         /* The socket is closed. Where the daemon had begun with it, so is the connection. */
-        if (!connection->mhd) connection_closed(connection);
+        if (server->accepted) connection_closed(connection);
+        server->accepted = NULL;
         return;
     }
     http_connection_phase(connection, HTTP_HEADERS); /* the first request's are due from here on */

@@ -99,6 +99,13 @@ def test_a_client_that_vanishes_is_noticed_after_a_while(echo, path):
     assert time.monotonic() - begin > 0.9
 
 
+def test_a_client_that_never_reads_is_gone_after_a_while(echo):
+    server = echo(vanished_seconds=2)
+    wire = server.wire(receive_bytes=4096)
+    wire.ask("GET", "/flood?bytes=20000000")
+    ended(server)
+
+
 def test_a_client_that_left_while_others_stream_disturbs_none(echo):
     server = echo()
     others = [server.wire() for _ in range(4)]

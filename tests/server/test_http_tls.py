@@ -67,6 +67,40 @@ def test_a_handshake_that_does_not_come_is_cut(secure):
     assert after["turns"] - before["turns"] < 200 and after["cpu"] - before["cpu"] < 0.3  # waited for, not spun on
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_handshake_in_small_pieces(secure, version):
+    server = secure()
+    server.context.minimum_version = server.context.maximum_version = version
+    raw = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+    raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    session = server.context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+
+    def flush():
+        data = outgoing.read()
+        for at in range(0, len(data), 7):
+            raw.sendall(data[at:at + 7])
+
+    def until_done(step):
+        while True:
+            try:
+                done = step()
+                flush()
+                return done
+            except ssl.SSLWantReadError:
+                flush()
+                incoming.write(raw.recv(16))
+
+    until_done(session.do_handshake)
+    assert session.version() == {ssl.TLSVersion.TLSv1_2: "TLSv1.2", ssl.TLSVersion.TLSv1_3: "TLSv1.3"}[version]
+    session.write(b"POST /echo HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello")
+    flush()
+    got = b""
+    while not got.endswith(b"hello"):
+        got += until_done(lambda: session.read(1000))
+    raw.close()
+
+
 def test_a_new_certificate_is_for_new_connections(echo, pairs, tmp_path):
     cert, key = tmp_path / "cert", tmp_path / "key"
     cert.write_bytes(pairs[0][0].read_bytes())

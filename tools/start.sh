@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what is missing, builds a release and continues a prompt with the model that ships. Arguments are passed on to
-# `descent run`: tools/start.sh "ROMEO:" --steps 12.
+# Installs what is missing, builds a release and serves the models that ship; the server prints a request to try. Arguments are
+# passed on to `descent serve`: tools/start.sh --port 8081.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$root/build/release
@@ -10,6 +10,6 @@ build=$root/build/release
     [ -e "$build/build.ninja" ] || cmake --preset release -S "$root" -DBUILD_TESTING=OFF
     cmake --build "$build" -j "$(nproc)"
 } >&2
-[ $# -gt 0 ] || set -- "ROMEO:
-" --temperature 0.6 --max-tokens 110
-exec "$build/descent" run "$root/models/nrgpt-shakespeare.gguf" "$@"
+cd "$root/models"
+exec "$build/descent" serve nrgpt-shakespeare.gguf nrgpt-listops.gguf nrgpt-listops-30k.gguf nrgpt-listops-scalar.gguf cem-kjv.gguf \
+    "$@"

@@ -407,9 +407,9 @@ void jobs_end_all(service *s)
 
 /* ---- Taking what there is ----------------------------------------------------------------------------------------- */
 
-static bool sends(const job *j)
+static bool is_read(const job *j)
 {
-    return j->request.stream && !j->answered && !j->gone && !j->error.status && j->exchange->request;
+    return j->streaming && !j->answered && !j->gone && j->exchange->request;
 }
 
 /* From when the request came to its first token, whichever text's; and from token to token. */
@@ -450,11 +450,11 @@ static void take(job *j, job_text *t)
 {
     record_clear(&t->record);
     bool ended = transcript_take(&t->transcript, &t->record);
+    bool goes_out = is_read(j) && !j->error.status; /* what was said before a failure too */
     count_times(j, t);
     if (ended) text_ended(j, t);
-    if (!sends(j)) return;
-    answer_pieces(j, t);
-    if (ended) answer_finish(j, t);
+    if (goes_out) answer_pieces(j, t);
+    if (goes_out && ended && !j->error.status) answer_finish(j, t);
 }
 
 static void send_out(job *j)
@@ -463,7 +463,7 @@ static void send_out(job *j)
         (void)no_memory(&j->error);
         cancel_all(j);
     }
-    if (sends(j) && j->out.bytes > 0) http_stream_write(j->exchange->request, j->out.text, j->out.bytes);
+    if (is_read(j) && j->out.bytes > 0) http_stream_write(j->exchange->request, j->out.text, j->out.bytes);
     json_text_clear(&j->out);
 }
 

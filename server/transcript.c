@@ -106,13 +106,34 @@ static size_t count_code_points(const char *text, size_t bytes)
     return count;
 }
 
-/* Pushes a token into the decoder that counts; returns where it begins in the text. */
+/* True where the token cannot go on with half a character. */
+static bool begins_anew(const descent_tokenizer *tokenizer, uint32_t token)
+{
+    size_t bytes;
+    const char *piece = descent_tokenizer_piece(tokenizer, token, &bytes);
+    return bytes == 0 || ((unsigned char)piece[0] & 0xC0) != 0x80;
+}
+
+/* Of half a character of `held` bytes: the U+FFFD at the start of what came out behind it. */
+static size_t count_replaced(const char *text, size_t bytes, size_t held)
+{
+    static const char replacement[] = "\xef\xbf\xbd";
+    size_t count = 0;
+    while (count < held && bytes >= 3 * (count + 1) && !memcmp(text + 3 * count, replacement, 3)) count++;
+    return count;
+}
+
+/* Pushes a token into the decoder that counts; returns where it begins in the text: one that completes a character, where that
+ * character is. */
 static size_t pass_offset(transcript *t, uint32_t token)
 {
     size_t before = t->code_points, bytes;
-    const char *text = t->offsets ? descent_decoder_push(t->offsets, token, &bytes) : NULL;
-    if (text) t->code_points += count_code_points(text, bytes);
-    return before;
+    if (!t->offsets) return 0;
+    size_t held = begins_anew(t->options.request->model->tokenizer, token) ? descent_decoder_held(t->offsets) : 0;
+    const char *text = descent_decoder_push(t->offsets, token, &bytes);
+    if (!text) return before;
+    t->code_points += count_code_points(text, bytes);
+    return before + count_replaced(text, bytes, held);
 }
 
 /* The text of the prompt, as far as its characters are whole. */

@@ -2,6 +2,7 @@
 urllib's."""
 import http.client
 import json
+import os
 import sys
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -12,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "tools")]
 
 import descent_generate.cli  # noqa: E402
+import generated  # noqa: E402
 from serving import Server  # noqa: E402
 
 
@@ -43,6 +45,21 @@ def serve():
 def shakespeare(shipped):
     """A server of one small model, with every option at its default, for tests that leave nothing behind."""
     server = Server([shipped("nrgpt-shakespeare")], "--drain-delay", "0", "--drain", "5")
+    yield server
+    end(server)
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory, shipped):
+    """Paths of the small models of generated.py, by name."""
+    return generated.write_all(tmp_path_factory.mktemp("models"), shipped("nrgpt-shakespeare"))
+
+
+@pytest.fixture(scope="session")
+def several(made, shipped):
+    """A server of them, of the shipped Shakespeare model and of three golden ones, for tests that leave nothing behind."""
+    golden = [Path(os.environ["DESCENT_GOLDEN_DIR"]) / f"{name}.gguf" for name in ("nrgpt-ff2w", "cem-shared-r8-silu", "gpt")]
+    server = Server([*made.values(), shipped("nrgpt-shakespeare"), *golden], "--drain-delay", "0", "--drain", "5")
     yield server
     end(server)
 
@@ -104,3 +121,13 @@ def events(reply):
     """The data of a stream's events, the last of which may be "[DONE]"."""
     found = [line[6:] for line in reply.body.decode().split("\n") if line.startswith("data: ")]
     return [text if text == "[DONE]" else json.loads(text) for text in found]
+
+
+def open_stream(server, path, body, timeout=60):
+    """(connection, response) of a stream whose status has come; whoever closes the connection leaves."""
+    where = urlsplit(server.url)
+    connection = http.client.HTTPConnection(where.hostname, where.port, timeout=timeout)
+    connection.request("POST", path, json.dumps({**body, "stream": True}), {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    assert response.status == 200, response.read()
+    return connection, response

@@ -203,18 +203,14 @@ static bool submit(job *j, job_text *t, api_error *error)
         .share_group = with->share_cache ? 0 : j->exchange->key_group,
         .read_prompt = transcript_reads_prompt(&t->transcript),
         .observe = traces(r) ? tracer_flags(&t->trace) : 0,
-        .observe_prompt = traces(r),
+        .observe_prompt = r->kind == REQUEST_TRACE,
         .calls = {.chosen = transcript_chosen, .ended = transcript_ended, .observe = traces(r) ? transcript_observe : NULL},
         .user = &t->transcript};
     options.sampling.prompt = t->prompt;
     options.sampling.choice = t->choice;
-    /* The first text of a prompt may end at any moment: while its transcript is locked its handle lives. */
-    job_text *first = t - t->choice;
-    (void)pthread_mutex_lock(&first->transcript.lock);
-    if (t != first && !first->transcript.ended && !options.read_prompt && !options.observe) options.like = first->generation;
-    descent_code code = descent_scheduler_submit(r->model->scheduler, &options, &t->generation, &status);
-    (void)pthread_mutex_unlock(&first->transcript.lock);
-    if (code != DESCENT_OK) return api_fail_status(error, "prompt", &status);
+    if (t->choice > 0) options.like = t[-(ptrdiff_t)t->choice].generation; /* may have ended meanwhile */
+    if (descent_scheduler_submit(r->model->scheduler, &options, &t->generation, &status) != DESCENT_OK)
+        return api_fail_status(error, "prompt", &status);
     t->submitted = true;
     j->n_submitted++;
     j->service->sequences++;

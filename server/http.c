@@ -182,14 +182,13 @@ static bool set_options(int fd, const http_options *options)
 static bool bind_listener(http_server *server, const struct addrinfo *address, char message[HTTP_MESSAGE_SIZE])
 {
     const http_options *options = &server->options;
+    struct sockaddr_in6 bound = {0}; /* an IPv4 address has its port in the same place */
+    socklen_t length = sizeof bound;
     server->listener = socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (server->listener >= 0 && set_options(server->listener, options) &&
-        bind(server->listener, address->ai_addr, address->ai_addrlen) == 0 && listen(server->listener, BACKLOG) == 0) {
-        struct sockaddr_storage bound = {0};
-        socklen_t length = sizeof bound;
-        (void)getsockname(server->listener, (struct sockaddr *)&bound, &length);
-        server->port = ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
-                                                         : ((struct sockaddr_in *)&bound)->sin_port);
+        bind(server->listener, address->ai_addr, address->ai_addrlen) == 0 && listen(server->listener, BACKLOG) == 0 &&
+        getsockname(server->listener, (struct sockaddr *)&bound, &length) == 0) {
+        server->port = ntohs(bound.sin6_port);
         return true;
     }
     (void)snprintf(message, HTTP_MESSAGE_SIZE, "cannot listen on %.200s port %u: %s", options->host, options->port,
@@ -218,8 +217,8 @@ static bool start_daemon(http_server *server, char message[HTTP_MESSAGE_SIZE])
     /* Places are counted here; the daemon frees them a little later. */
     unsigned most = server->options.max_connections + ACCEPTS_A_TURN;
     struct MHD_OptionItem tls[] = {
-        {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)(uintptr_t)http_tls_callback()},
-        {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t) "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"},
+        {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)http_tls_callback()},
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)"NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"},
         {MHD_OPTION_END, 0, NULL},
     };
     struct MHD_OptionItem none[] = {{MHD_OPTION_END, 0, NULL}};
@@ -240,10 +239,11 @@ static void on_handle_closed(uv_handle_t *handle)
 /* Those that were initialized. */
 static void close_handles(http_server *server)
 {
-    uv_handle_t *handles[] = {(uv_handle_t *)&server->turn, (uv_handle_t *)&server->again, (uv_handle_t *)&server->accept_again,
-                              (uv_handle_t *)&server->mhd_watch, (uv_handle_t *)&server->accept_watch};
-    for (size_t i = 0; i < sizeof handles / sizeof *handles; i++)
-        if (handles[i]->data) uv_close(handles[i], on_handle_closed);
+    uv_handle_t *handles[] = {(uv_handle_t *)&server->turn,         (uv_handle_t *)&server->again,
+                              (uv_handle_t *)&server->accept_again, (uv_handle_t *)&server->mhd_watch,
+                              (uv_handle_t *)&server->accept_watch, NULL};
+    for (uv_handle_t **handle = handles; *handle; handle++)
+        if ((*handle)->data) uv_close(*handle, on_handle_closed);
 }
 
 static bool start_handles(http_server *server, char message[HTTP_MESSAGE_SIZE])

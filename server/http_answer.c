@@ -85,7 +85,7 @@ void http_answer_release(http_request *request)
 void http_reply(http_request *request, unsigned status, const char *content_type, const char *body, size_t bytes)
 {
     if (request->kind != HTTP_NO_ANSWER) return;
-    struct MHD_Response *response = MHD_create_response_from_buffer(bytes, (void *)(uintptr_t)body, MHD_RESPMEM_MUST_COPY);
+    struct MHD_Response *response = MHD_create_response_from_buffer(bytes, (void *)body, MHD_RESPMEM_MUST_COPY);
     answer_with(request, HTTP_WHOLE, status, content_type, response);
     if (strcmp(request->method, "HEAD") != 0) request->sent = bytes;
     http_wake(request);
@@ -127,7 +127,7 @@ void http_stream_start(http_request *request)
     struct MHD_Response *response;
     bool head = !strcmp(request->method, "HEAD");
     if (head)
-        response = MHD_create_response_from_buffer(0, (void *)(uintptr_t) "", MHD_RESPMEM_PERSISTENT);
+        response = MHD_create_response_from_buffer(0, "", MHD_RESPMEM_PERSISTENT);
     else
         response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, READER_BLOCK, read_stream, request, NULL);
     answer_with(request, head ? HTTP_WHOLE : HTTP_STREAM, 200, "text/event-stream", response);

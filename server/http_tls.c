@@ -189,7 +189,9 @@ static int on_finished(gnutls_session_t session, unsigned type, unsigned when, u
 void http_tls_begin(http_connection *connection)
 {
     gnutls_session_t session = MHD_get_connection_info(connection->mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION)->tls_session;
-    gnutls_transport_set_ptr2(session, connection, (gnutls_transport_ptr_t)(intptr_t)connection->fd);
+    gnutls_transport_ptr_t receiving, sending;
+    gnutls_transport_get_ptr2(session, &receiving, &sending);
+    gnutls_transport_set_ptr2(session, connection, sending);
     gnutls_transport_set_pull_function(session, pull);
     gnutls_handshake_set_hook_function(session, GNUTLS_HANDSHAKE_FINISHED, GNUTLS_HOOK_POST, on_finished);
 }

@@ -319,7 +319,7 @@ static bool open_listeners(server *s)
     s->admin_options.host = o->admin_host;
     s->admin_options.port = o->admin_port;
     s->admin_options.tls_cert = s->admin_options.tls_key = NULL;
-    s->admin_options.max_connections = ADMIN_CONNECTIONS;
+    s->admin_options.max_connections = s->admin_options.reserve = ADMIN_CONNECTIONS;
     s->admin_options.max_per_address = 0;
     s->admin_handler = service_admin_handler(&s->service);
     if (http_listen(&s->loop, &s->admin_options, &s->admin_handler, &s->admin, s->message) != 0) return false;

@@ -34,7 +34,7 @@ typedef struct serve_values {
     int64_t port, json_depth, prompt_tokens, max_steps, max_sequences, max_queue, max_running, chunk, threads, stop_strings,
         stop_bytes, bias_entries, connections, per_address;
     uint64_t max_body, cache_bytes;
-    double request, header, body, idle, keepalive, stall, drain_delay, drain;
+    double request, header, body, idle, keepalive, vanished, stall, drain_delay, drain;
     bool share_cache;
     int page_type, log_format;
 } serve_values;
@@ -62,6 +62,7 @@ static serve_values defaults(void)
                           .body = d.http.body_seconds,
                           .idle = d.http.idle_seconds,
                           .keepalive = d.http.keepalive_seconds,
+                          .vanished = d.http.vanished_seconds,
                           .stall = d.service.stall_seconds,
                           .drain_delay = d.drain_delay_seconds,
                           .drain = d.drain_seconds,
@@ -117,6 +118,8 @@ static cli_option *network_options(serve_values *v, cli_option *table)
     *table++ = seconds_above("body-time", &v->body, "time for its body to come");
     *table++ = seconds_above("idle-time", &v->idle, "time a connection may be kept without a request");
     *table++ = seconds_above("sse-keepalive", &v->keepalive, "time between comments of a stream that has nothing to say");
+    *table++ = seconds_above("vanished-time", &v->vanished,
+                             "time without an acknowledgement, or with no room for more, after which a client is gone");
     return table;
 }
 
@@ -194,6 +197,7 @@ static serve_options collect(const serve_values *v, const cli_arguments *argumen
     o.http.body_seconds = v->body;
     o.http.idle_seconds = v->idle;
     o.http.keepalive_seconds = v->keepalive;
+    o.http.vanished_seconds = v->vanished;
     o.http.max_connections = (uint32_t)v->connections;
     o.http.max_per_address = (uint32_t)v->per_address;
     o.http.trusted_proxies = v->proxies.items;

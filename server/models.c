@@ -80,7 +80,7 @@ static void fingerprint(served_model *model)
 }
 
 /* What the file names, else what the option does. */
-static descent_code choose_template(served_model *model, const char *otherwise, descent_status *status)
+static descent_code choose_template(served_model *model, chat_template otherwise, descent_status *status)
 {
     const char *key;
     char value[64];
@@ -91,10 +91,7 @@ static descent_code choose_template(served_model *model, const char *otherwise, 
         return descent_fail(status, DESCENT_BAD_FILE, "descent.chat_template is %s: expected plain, chatml, llama2 or llama3",
                             value);
     }
-    if (otherwise) model->template = chat_template_find(otherwise);
-    if (otherwise && model->template == CHAT_NONE)
-        return descent_fail(status, DESCENT_BAD_ARGUMENT,
-                            "no chat template is named %s: expected plain, chatml, llama2 or llama3", otherwise);
+    model->template = otherwise;
     return DESCENT_OK;
 }
 
@@ -107,7 +104,8 @@ static descent_code prepare_model(served_model *model, const model_options *opti
     model->page_type = options->scheduler.cache.page_type;
     model->created = stat(model->path, &file) == 0 ? file.st_mtime : 0;
     fingerprint(model);
-    descent_code code = choose_template(model, options->chat_template, status);
+    chat_template otherwise = options->chat_template ? chat_template_find(options->chat_template) : CHAT_NONE;
+    descent_code code = choose_template(model, otherwise, status);
     return code ? code : descent_scheduler_create(model->model, &options->scheduler, &model->scheduler, status);
 }
 
@@ -126,6 +124,12 @@ bool models_open(const char *const *arguments, size_t count, const model_options
     model_set set = {.items = calloc(count ? count : 1, sizeof *set.items), .count = count};
     if (!set.items) {
         (void)descent_fail(status, DESCENT_NO_MEMORY, "no memory for %zu models", count);
+        return false;
+    }
+    if (options->chat_template && chat_template_find(options->chat_template) == CHAT_NONE) {
+        (void)descent_fail(status, DESCENT_BAD_ARGUMENT,
+                           "no chat template is named %s: expected plain, chatml, llama2 or llama3", options->chat_template);
+        free(set.items);
         return false;
     }
     descent_code code = name_models(arguments, &set, status);

@@ -4,6 +4,7 @@
 #include "request_parts.h"
 
 #include <float.h>
+#include <stdio.h>
 #include <string.h>
 
 static bool has_steps(const descent_model_info *info, uint32_t kind)
@@ -118,17 +119,17 @@ static const char *const histories[] = {"own", "latest", "last", NULL};
 static const char *const methods[] = {"plain", "anderson", NULL};
 
 static const later_field of_descent[] = {
-    {.name = "step_rule", .words = rules}, {.name = "momentum"}, {.name = "history", .words = histories}, {NULL}};
+    {.name = "step_rule", .words = rules}, {.name = "momentum"}, {.name = "history", .words = histories}, {.name = NULL}};
 static const later_field of_exit[] = {{.name = "criterion", .words = criteria},
                                       {.name = "threshold", .number = 0.03},
                                       {.name = "min_steps", .number = 1},
                                       {.name = "check_every", .number = 1},
                                       {.name = "in_prompt", .is_flag = true, .number = 1},
-                                      {NULL}};
+                                      {.name = NULL}};
 static const later_field of_noise[] = {
-    {.name = "sigma"}, {.name = "seed", .number = 1}, {.name = "schedule", .words = schedules}, {NULL}};
+    {.name = "sigma"}, {.name = "seed", .number = 1}, {.name = "schedule", .words = schedules}, {.name = NULL}};
 static const later_field of_solver[] = {
-    {.name = "method", .words = methods}, {.name = "nstep", .number = 5}, {.name = "residual", .number = 1e-4}, {NULL}};
+    {.name = "method", .words = methods}, {.name = "nstep", .number = 5}, {.name = "residual", .number = 1e-4}, {.name = NULL}};
 
 static void not_yet(const fields *f, const char *name, const char *got, const char *expected)
 {

@@ -1,0 +1,125 @@
+/* fuzz_request.c: libFuzzer's entry to the request parser. The input is a byte that chooses endpoint and limits, and a body: it
+ * is refused with a status, a message and no more, or what it asks for keeps every limit. The models are those of served.h,
+ * among them five families and four kinds of vocabulary. */
+#include "served.h"
+
+#include "utf8.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static model_set models;
+
+static void require(bool holds)
+{
+    if (!holds) abort();
+}
+
+static bool is_text(const char *text)
+{
+    return utf8_valid(text, strlen(text));
+}
+
+static void check_error(const api_error *error)
+{
+    require(error->status == 400 || error->status == 404);
+    require(error->message[0] && is_text(error->message) && is_text(error->param));
+    json_t *body = api_error_json(error);
+    require(body != NULL);
+    json_decref(body);
+}
+
+static void check_depth(const generation_request *r, const request_limits *limits)
+{
+    const descent_model_info *info = r->model->info;
+    char text[16];
+    for (uint32_t k = 0; k < DESCENT_MAX_KINDS; k++) {
+        bool has_steps = k < info->kinds && info->trained.steps[k] > 0;
+        require(has_steps ? r->depth.steps[k] >= 1 && r->depth.steps[k] <= limits->steps : r->depth.steps[k] == 0);
+    }
+    descent_depth again;
+    descent_status status;
+    require(!descent_depth_parse(r->model->model, descent_depth_format(r->model->model, r->depth, text), &again, &status));
+    require(!memcmp(&again, &r->depth, sizeof again));
+    require(r->step_scale > 0 && r->step_scale <= 4);
+}
+
+static void check_prompts(const generation_request *r, const request_limits *limits)
+{
+    uint32_t context = r->model->info->context, vocab = r->model->info->vocab;
+    require(r->n_prompts >= 1 && r->n >= 1 && r->best_of >= r->n && r->n_prompts * r->best_of <= limits->sequences);
+    require(r->kind == REQUEST_COMPLETION || r->n_prompts == 1);
+    for (size_t p = 0; p < r->n_prompts; p++) {
+        const prompt *one = &r->prompts[p];
+        require(one->count >= 1 && one->count <= context && one->special <= one->count);
+        require(limits->prompt_tokens == 0 || one->count <= limits->prompt_tokens);
+        for (size_t i = 0; i < one->count; i++) require(one->tokens[i] < vocab);
+        size_t limit = request_limit_of(r, p);
+        require(limit <= r->max_tokens && one->count + limit <= (size_t)context + 1 && (limit > 0 || r->max_tokens == 0));
+    }
+}
+
+static void check_request(const generation_request *r, const request_limits *limits)
+{
+    descent_status status;
+    const char *depth_text;
+    served_model *model;
+    api_error error;
+    require(request_find_model(&models, r->model_name, &model, &depth_text, &error) && model == r->model);
+    check_depth(r, limits);
+    check_prompts(r, limits);
+    require(!descent_sampling_check(&r->sampling, r->model->info->vocab, &status));
+    require(r->sampling.n_bias <= limits->logit_bias);
+    require(r->logprobs >= -1 && r->logprobs <= REQUEST_MOST_LOGPROBS && r->n_track <= REQUEST_MOST_TRACKED);
+    for (size_t i = 0; i < r->n_track; i++) require(r->track[i] < r->model->info->vocab);
+    require(r->n_stop <= limits->stop_strings);
+    for (size_t i = 0; i < r->n_stop; i++) {
+        require(r->stop[i].bytes >= 1 && r->stop[i].bytes <= limits->stop_bytes);
+        require(utf8_valid(r->stop[i].text, r->stop[i].bytes) && r->stop[i].text[r->stop[i].bytes] == '\0');
+    }
+    require(!r->unknown_field || (is_text(r->unknown_field) && strlen(r->unknown_field) < FIELDS_WORDS));
+    require(!r->include_usage || r->stream);
+    require(!r->stream || r->best_of == r->n);
+}
+
+/* The usual limits, or small ones, so that small bodies come to them. */
+static request_limits limits_of(bool small)
+{
+    request_limits limits = request_limits_defaults();
+    if (small) limits = (request_limits){4, 6, 3, 4, 2, 3, 2};
+    return limits;
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    (void)argc;
+    (void)argv;
+    models = served_open();
+    return 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const request_kind kinds[] = {REQUEST_COMPLETION, REQUEST_CHAT, REQUEST_TRACE};
+    if (size == 0) return 0;
+    request_limits limits = limits_of(data[0] & 4);
+    request_kind kind = kinds[(data[0] & 3) % 3];
+    size_t bytes = --size;
+    char *body = malloc(bytes ? bytes : 1); /* of the exact size, so that reading one byte too far is seen */
+    if (!body) return 0;
+    memcpy(body, data + 1, bytes);
+    generation_request request;
+    api_error error;
+    if (request_read(kind, body, bytes, &models, &limits, 42, &request, &error)) {
+        require(error.status == 0);
+        check_request(&request, &limits);
+        request_release(&request);
+    } else {
+        check_error(&error);
+    }
+    free(body);
+    return 0;
+}

@@ -271,7 +271,7 @@ void answer_pieces(job *j, const job_text *t)
         if (part.count == 0) part.bytes = "";
         put_chunk(j, &part);
     }
-    if (r->traces) put_chunk(j, &(answer_part){.text = t, .bytes = "", .traces = r->traces});
+    if (r->traces) put_chunk(j, &(answer_part){.text = t, .bytes = "", .traces = r->traces, .silent = true});
 }
 
 /* What the whole stream took goes with its last chunk. */
@@ -289,7 +289,7 @@ static void put_last_words(job *j)
 
 void answer_finish(job *j, const job_text *t)
 {
-    answer_part part = {.text = t, .bytes = "", .finish = answer_finish_reason(t)};
+    answer_part part = {.text = t, .bytes = "", .finish = answer_finish_reason(t), .silent = true};
     bool last = j->n_ended == j->n_texts && !j->request.include_usage;
     begin_chunk(j);
     answer_kind_of(j)->chunk(&j->out, &part);

@@ -16,6 +16,7 @@ typedef struct answer_part {
     size_t from, to;           /* tokens of text->record */
     const token_trace *traces; /* a list; NULL: none */
     const char *finish;        /* "stop", "length"; NULL: it goes on */
+    bool silent;               /* a chunk without text and tokens, for what else it says */
 } answer_part;
 
 typedef struct answer_kind {

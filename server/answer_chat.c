@@ -18,7 +18,7 @@ static void put_logprobs(json_text *out, const answer_part *part)
     const job_text *t = part->text;
     const record *r = &t->record;
     const descent_tokenizer *tokenizer = t->job->request.model->tokenizer;
-    if (t->job->request.logprobs < 0 || (part->from == part->to && part->finish && part->count == 0)) {
+    if (t->job->request.logprobs < 0 || part->silent) {
         json_text_put(out, "null");
         return;
     }
@@ -73,7 +73,7 @@ static void put_whole(json_text *out, const answer_part *part)
 
 static void put_delta(json_text *out, const answer_part *part)
 {
-    put_choice(out, part, "delta", "", !part->finish && !part->traces, "");
+    put_choice(out, part, "delta", "", !part->silent, "");
 }
 
 static void put_opening(json_text *out, const job_text *text)

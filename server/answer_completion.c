@@ -94,7 +94,7 @@ static void put_list(json_text *out, const char *name, const answer_part *part, 
 
 static void put_logprobs(json_text *out, const answer_part *part)
 {
-    if (part->text->job->request.logprobs < 0 || (part->from == part->to && part->finish && part->count == 0)) {
+    if (part->text->job->request.logprobs < 0 || part->silent) {
         json_text_put(out, "null");
         return;
     }

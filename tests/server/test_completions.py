@@ -147,6 +147,8 @@ def test_nothing_to_generate(server):
     [choice] = complete(server, "nrgpt-shakespeare", "ROMEO:", max_tokens=0)["choices"]
     assert (choice["text"], choice["logprobs"], choice["finish_reason"]) == ("", None, "length")
     assert text(server, "nrgpt-shakespeare", "ROMEO:", max_tokens=0, echo=True) == "ROMEO:"
+    [choice] = complete(server, "nrgpt-shakespeare", "ROMEO:", max_tokens=0, logprobs=1)["choices"]
+    assert set(map(str, choice["logprobs"].values())) == {"[]"}
 
 
 def test_the_end_of_a_text_is_among_its_logprobs_and_not_in_it(server):

@@ -186,7 +186,8 @@ static void request_text(line *l, const log_request *r, const char *ignored)
 void log_request_line(const log_request *request)
 {
     const char *ignored = request->ignored && first_time(request->ignored) ? request->ignored : NULL;
-    log_level level = request->status >= 500 ? LOG_ERROR : LOG_INFO;
+    bool refused = request->status == 429 || request->status == 503; /* for now: no fault of anybody's */
+    log_level level = refused ? LOG_WARNING : request->status >= 500 ? LOG_ERROR : LOG_INFO;
     log_format how = atomic_load(&format_now);
     line l;
     begin(&l, how, level);

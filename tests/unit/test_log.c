@@ -131,8 +131,18 @@ static void what_is_not_known_is_left_out(void **state)
                            .error = "no step was made for 31 s"};
     json_t *o = one_object(write_request, &request);
     assert_int_equal(json_object_size(o), 9); /* time, level, id, method, path, peer, status, seconds, error */
-    assert_string_equal(string_of(o, "level"), "error");
+    assert_string_equal(string_of(o, "level"), "warning");
     assert_string_equal(string_of(o, "error"), "no step was made for 31 s");
+    json_decref(o);
+}
+
+static void a_fault_of_the_servers_is_an_error(void **state)
+{
+    (void)state;
+    log_request request = whole;
+    request.status = 500;
+    json_t *o = one_object(write_request, &request);
+    assert_string_equal(string_of(o, "level"), "error");
     json_decref(o);
 }
 
@@ -280,6 +290,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_request_is_one_object),
         cmocka_unit_test(what_is_not_known_is_left_out),
+        cmocka_unit_test(a_fault_of_the_servers_is_an_error),
         cmocka_unit_test(an_unknown_field_is_named_once),
         cmocka_unit_test(hostile_texts_stay_one_bounded_line),
         cmocka_unit_test(lines_of_the_servers_own),

@@ -51,8 +51,8 @@ static void tokenize(exchange *x, const fields *f, api_error *error)
     size_t bytes = 0, count;
     uint32_t *tokens;
     const char *model = fields_text(f, "model", NULL, &bytes);
-    const char *param = fields_any(f, "prompt") ? "prompt" : "content";
-    const char *text = fields_text(f, param, NULL, &bytes);
+    const char *param = "content", *text = fields_text(f, "content", NULL, &bytes);
+    if (fields_any(f, "prompt")) text = fields_text(f, param = "prompt", NULL, &bytes);
     bool special = fields_bool(f, "add_special_tokens", true), parse = fields_bool(f, "parse_special", false);
     if (!fields_ok(f) || !find_tokenizer(x->service, model, &m, error)) return;
     if (!text) {

@@ -109,6 +109,9 @@ static void encode(const request_reader *r, const chat_message *messages, size_t
 {
     generation_request *out = r->out;
     descent_status status;
+    size_t bytes = 0;
+    for (size_t i = 0; i < count; i++) bytes += messages[i].bytes;
+    if (!request_check_text(r, "messages", bytes)) return;
     out->prompts = calloc(1, sizeof *out->prompts);
     if (!out->prompts) {
         request_no_memory(r);

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { LONGEST_DEPTH = 15 }; /* characters of a T in a model's name, which every answer repeats */
+
 static bool has_steps(const descent_model_info *info, uint32_t kind)
 {
     return kind < info->kinds && info->trained.steps[kind] > 0;
@@ -93,9 +95,16 @@ static bool read_steps(const request_reader *r, const fields *f, const char *nam
 static bool read_name(const request_reader *r, descent_depth *depth)
 {
     descent_status status;
+    const served_model *model = r->out->model;
     if (!r->depth_text || !fields_ok(&r->top)) return false;
-    if (descent_depth_parse(r->out->model->model, r->depth_text, depth, &status))
-        return fields_fail(&r->top, "model", NULL, "names a depth of %s: %s", r->out->model->id, status.message);
+    if (strlen(r->depth_text) > LONGEST_DEPTH)
+        return fields_fail(&r->top, "model", NULL, "names a depth of %s in %zu characters: expected at most %d", model->id,
+                           strlen(r->depth_text), LONGEST_DEPTH);
+    if (descent_depth_parse(model->model, r->depth_text, depth, &status))
+        return fields_fail(&r->top, "model", NULL,
+                           has_any_steps(model->info) ? "names a depth of %s: %s; this server allows %u"
+                                                      : "names a depth of %s: %s",
+                           model->id, status.message, (unsigned)r->limits->steps);
     for (uint32_t k = 0; k < DESCENT_MAX_KINDS; k++)
         if (depth->steps[k] > r->limits->steps)
             return fields_fail(&r->top, "model", NULL, "asks for %u steps, more than the %u this server allows",

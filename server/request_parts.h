@@ -23,6 +23,10 @@ void request_read_messages(const request_reader *r);
 float request_positive(double value);
 /* 500: no memory. */
 void request_no_memory(const request_reader *r);
+/* Checks the length of the text in field `name` before it is read: no context holds more than this many bytes for each of its
+ * tokens, and what is far too long shall not cost the time to read it. */
+enum { REQUEST_MOST_TOKEN_BYTES = 256 };
+bool request_check_text(const request_reader *r, const char *name, size_t bytes);
 /* Checks the prompt made from field `name`: its length against the context and the server's limit, its tokens against V. */
 bool request_check_prompt(const request_reader *r, const char *name, const prompt *p);
 /* What the tokenizer or a chat template could not do with the text in field `name`. Returns false. */

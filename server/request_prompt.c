@@ -18,6 +18,15 @@ static bool check_length(const request_reader *r, const char *name, size_t count
     return true;
 }
 
+bool request_check_text(const request_reader *r, const char *name, size_t bytes)
+{
+    const served_model *model = r->out->model;
+    if (bytes / REQUEST_MOST_TOKEN_BYTES <= model->info->context) return true;
+    return fields_fail(&r->top, name, "context_length_exceeded",
+                       "has %zu bytes, more than %d for each of the %u tokens of the context of %s", bytes,
+                       REQUEST_MOST_TOKEN_BYTES, (unsigned)model->info->context, model->id);
+}
+
 bool request_unspelled(const request_reader *r, const char *name, const descent_status *status)
 {
     if (status->code == DESCENT_NO_MEMORY) {
@@ -69,6 +78,7 @@ static bool read_text(const request_reader *r, const char *name, const json_t *t
     if (!tokenizer)
         return fields_fail(&r->top, name, NULL, "is a string, but model %s has no tokenizer: expected a list of tokens",
                            r->out->model->id);
+    if (!request_check_text(r, name, bytes)) return false;
     if (descent_tokenizer_encode(tokenizer, json_string_value(text), bytes, flags, &p->tokens, &p->count, &status))
         return request_unspelled(r, name, &status);
     if (p->count == 0) {

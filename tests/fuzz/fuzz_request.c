@@ -69,6 +69,7 @@ static void check_request(const generation_request *r, const request_limits *lim
     served_model *model;
     api_error error;
     require(request_find_model(&models, r->model_name, &model, &depth_text, &error) && model == r->model);
+    require(strlen(r->model_name) < 32);
     check_depth(r, limits);
     check_prompts(r, limits);
     require(!descent_sampling_check(&r->sampling, r->model->info->vocab, &status));

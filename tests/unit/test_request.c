@@ -224,6 +224,30 @@ static void defaults_of_later_fields(void **state)
     request_release(&r);
 }
 
+/* What a name is of: the whole of it where there is such a model, else what stands before the last @. */
+static void names_with_depth(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *id, *depth;
+    } names[] = {{"chars", "chars", NULL}, {"chars@12", "chars", "12"}, {"chars@", "chars", ""},
+                 {"chars@x@", NULL, NULL}, {"a@b", "a@b", NULL},        {"a@b@3x2", "a@b", "3x2"},
+                 {"a@b@", "a@b", ""},      {"a@c", NULL, NULL},         {"", NULL, NULL}};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        served_model *model = NULL;
+        const char *depth;
+        api_error error = {0};
+        assert_int_equal(request_find_model(&models, names[i].name, &model, &depth, &error), names[i].id != NULL);
+        assert_int_equal(error.status, names[i].id ? 0 : 404);
+        if (!names[i].id) continue;
+        assert_string_equal(model->id, names[i].id);
+        if (names[i].depth)
+            assert_string_equal(depth, names[i].depth);
+        else
+            assert_null(depth);
+    }
+}
+
 /* ---- Prompts ----------------------------------------------------------------------------------------------------- */
 
 typedef struct expected_prompt {
@@ -442,6 +466,7 @@ int main(void)
         cmocka_unit_test(steps_by_precedence),
         cmocka_unit_test(efforts_above_the_limit),
         cmocka_unit_test(defaults_of_later_fields),
+        cmocka_unit_test(names_with_depth),
         cmocka_unit_test(prompts_as_tokens),
         cmocka_unit_test(most_tokens),
         cmocka_unit_test(conversations),

@@ -76,19 +76,22 @@ static void models_that_are_not_there(void **state)
 /* ---- T ----------------------------------------------------------------------------------------------------------- */
 
 #define NUMBER "a number from 1 to 65535"
+#define ALLOWED "; this server allows 256"
 #define FIELDS "steps, prompt_steps, draft_steps, exit, step_scale, step_rule, momentum, noise, history, solver, choose, trace"
 
 static const refusal of_depth[] = {
-    {"'chars@'", "model", "model names a depth of chars: steps \"\": expected " NUMBER, NULL, 0},
-    {"'chars@0'", "model", "model names a depth of chars: steps \"0\": expected " NUMBER, NULL, 0},
-    {"'chars@-1'", "model", "model names a depth of chars: steps \"-1\": expected " NUMBER, NULL, 0},
-    {"'chars@3x2'", "model", "model names a depth of chars: steps \"3x2\": expected " NUMBER, NULL, 0},
-    {"'chars@70000'", "model", "model names a depth of chars: steps \"70000\": expected " NUMBER, NULL, 0},
+    {"'chars@'", "model", "model names a depth of chars: steps \"\": expected " NUMBER ALLOWED, NULL, 0},
+    {"'chars@0'", "model", "model names a depth of chars: steps \"0\": expected " NUMBER ALLOWED, NULL, 0},
+    {"'chars@-1'", "model", "model names a depth of chars: steps \"-1\": expected " NUMBER ALLOWED, NULL, 0},
+    {"'chars@3x2'", "model", "model names a depth of chars: steps \"3x2\": expected " NUMBER ALLOWED, NULL, 0},
+    {"'chars@70000'", "model", "model names a depth of chars: steps \"70000\": expected " NUMBER ALLOWED, NULL, 0},
+    {"'chars@0000000000000005'", "model", "model names a depth of chars in 16 characters: expected at most 15", NULL, 0},
     {"'chars@257'", "model", "model asks for 257 steps, more than the 256 this server allows", NULL, 0},
     {"'pair@3x257'", "model", "model asks for 257 steps, more than the 256 this server allows", NULL, 0},
     {"'flat@1'", "model", "model names a depth of flat: steps \"1\": expected \"none\": no sub-layer of this model has a T",
      NULL, 0},
-    {"'chars@0', 'descent': {'steps': 3}", "model", "model names a depth of chars: steps \"0\": expected " NUMBER, NULL, 0},
+    {"'chars@0', 'descent': {'steps': 3}", "model", "model names a depth of chars: steps \"0\": expected " NUMBER ALLOWED, NULL,
+     0},
     {"'flat', 'descent': {'steps': 1}", "descent.steps",
      "descent.steps is set, but no sub-layer of model flat has a T: it runs once", NULL, 0},
     {"'flat', 'descent': {'prompt_steps': 1}", "descent.prompt_steps",
@@ -396,6 +399,36 @@ static void prompts_too_long(void **state)
                               .message = "messages has 88 tokens, more than the 64 of the context of chars"});
 }
 
+/* Texts far beyond the context are refused unread. */
+static void texts_too_long(void **state)
+{
+    (void)state;
+    enum { MOST = 64 * 256 + 255 };
+    static char body[MOST + 256], text[MOST + 2];
+    const char *code = "context_length_exceeded";
+    request_limits limits = request_limits_defaults();
+    memset(text, 'x', MOST + 1);
+    (void)snprintf(body, sizeof body, "{'model': 'chars', 'prompt': '%.*s'}", MOST, text);
+    refuses_within(REQUEST_COMPLETION, body, &limits,
+                   &(refusal){.param = "prompt",
+                              .code = code,
+                              .message = "prompt has 16639 tokens, more than the 64 of the context of chars"});
+    (void)snprintf(body, sizeof body, "{'model': 'chars', 'prompt': '%s'}", text);
+    refuses_within(
+        REQUEST_COMPLETION, body, &limits,
+        &(refusal){.param = "prompt",
+                   .code = code,
+                   .message = "prompt has 16640 bytes, more than 256 for each of the 64 tokens of the context of chars"});
+    (void)snprintf(body, sizeof body,
+                   "{'model': 'chars', 'messages': [{'role': 'user', 'content': 'x'}, {'role': 'user', 'content': '%.*s'}]}",
+                   MOST, text);
+    refuses_within(
+        REQUEST_CHAT, body, &limits,
+        &(refusal){.param = "messages",
+                   .code = code,
+                   .message = "messages has 16640 bytes, more than 256 for each of the 64 tokens of the context of chars"});
+}
+
 static void too_many_sequences(void **state)
 {
     (void)state;
@@ -557,6 +590,7 @@ int main(void)
         cmocka_unit_test(what_no_vocabulary_spells),
         cmocka_unit_test(tokens_without_embedding),
         cmocka_unit_test(prompts_too_long),
+        cmocka_unit_test(texts_too_long),
         cmocka_unit_test(too_many_sequences),
         cmocka_unit_test(too_many_stop_strings),
         cmocka_unit_test(too_many_biases),

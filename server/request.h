@@ -7,6 +7,7 @@
 
 #include "fields.h"
 #include "models.h"
+#include "text_stream.h"
 
 typedef struct request_limits {        /* serve's flags; defaults in request_limits_defaults */
     unsigned json_depth;               /* 64 */
@@ -28,11 +29,6 @@ typedef struct prompt {
     size_t special; /* of the first ones: added by the tokenizer (BOS), not spelled by the client */
 } prompt;
 
-typedef struct stop_string {
-    char *text; /* owned; may hold NULs */
-    size_t bytes;
-} stop_string;
-
 typedef struct generation_request {
     request_kind kind;
     served_model *model;
@@ -48,7 +44,7 @@ typedef struct generation_request {
     bool trace;
     bool echo;
     int logprobs;      /* -1: none; completions 0..20 alternatives, chat top_logprobs, trace the guesses of each step (`top`) */
-    stop_string *stop; /* [n_stop] */
+    stop_string *stop; /* [n_stop], their texts owned */
     size_t n_stop;
     bool stream, include_usage;
     bool parse_special;

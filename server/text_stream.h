@@ -1,12 +1,18 @@
 /* text_stream.h: from chosen tokens to text that may be sent: whole UTF-8 characters only, nothing that may yet turn out to be
  * the beginning of a stop string, nothing at or after one. Tokens whose text is held back are held back with it.
  *
- * One text_stream is one choice of one prompt. Any one thread at a time.
+ * One text_stream is one choice of one prompt. Any one thread at a time. Knows nothing of requests: the command line's texts go
+ * through one too.
  */
 #ifndef DESCENT_SERVER_TEXT_STREAM_H
 #define DESCENT_SERVER_TEXT_STREAM_H
 
-#include "request.h"
+#include "descent.h"
+
+typedef struct stop_string {
+    char *text; /* may hold NULs */
+    size_t bytes;
+} stop_string;
 
 typedef struct text_stream text_stream;
 
@@ -22,8 +28,8 @@ typedef struct text_release {
 
 /* Stop strings are kept by reference; each is valid UTF-8 of 1 byte at least. The text stops at the first one that is complete,
  * however it came in tokens; of those complete at the same byte, at the longest. DESCENT_NO_MEMORY. */
-descent_code text_stream_create(const descent_tokenizer *tokenizer, const stop_string *stop, size_t n_stop, text_stream **stream,
-                                descent_status *status);
+descent_code text_stream_create(const descent_tokenizer *tokenizer, const stop_string *stop, size_t n_stop,
+                                text_stream **stream, descent_status *status);
 void text_stream_destroy(text_stream *stream);
 /* The text goes on behind these tokens, the last ones of its prompt: what a token adds depends on what came before it (no space
  * is left out at the start, half a character is completed). Before the first push; releases nothing. */

@@ -1,9 +1,10 @@
-/* completion.c: see completion.h. The stream: token -> decoder (whole characters) -> stop strings (nothing that may turn
- * out to be one is sent) -> stdout and the buffer that is kept. */
+/* completion.c: see completion.h. The stream: token -> text_stream (whole characters, no part of a stop string) -> stdout and
+ * the buffer that is kept. */
 #include "completion.h"
 
 #include "generate.h"
 #include "terminal.h"
+#include "text_stream.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -13,74 +14,37 @@
 
 typedef struct stream {
     const completion_options *options;
-    descent_decoder *decoder; /* NULL where ids are written */
-    text_buffer *text;        /* everything decoded; ends before the stop string once one was found */
-    size_t sent;              /* bytes of it that are out */
+    text_stream *decoded; /* NULL where ids are written */
+    stop_string *stops;   /* of it */
+    text_buffer *text;    /* everything that came out */
     bool stopped;
     bool failed; /* memory ran out */
 } stream;
 
-static void send(stream *out, size_t to)
-{
-    if (to <= out->sent) return;
-    if (out->options->stream) {
-        fwrite(out->text->bytes + out->sent, 1, to - out->sent, stdout);
-        output_flush();
-    }
-    out->sent = to;
-}
-
-/* Where the earliest stop string begins that ends after `from`; SIZE_MAX where there is none. */
-static size_t find_stop(const cli_list *stops, const text_buffer *text, size_t from)
-{
-    size_t earliest = SIZE_MAX;
-    for (size_t i = 0; i < stops->count; i++) {
-        size_t length = strlen(stops->items[i]);
-        size_t start = from >= length ? from - length + 1 : 0;
-        const char *found = memmem(text->bytes + start, text->length - start, stops->items[i], length);
-        if (found && (size_t)(found - text->bytes) < earliest) earliest = (size_t)(found - text->bytes);
-    }
-    return earliest;
-}
-
-/* Bytes at the end of the text that may be the beginning of a stop string. */
-static size_t held_back(const cli_list *stops, const text_buffer *text)
-{
-    size_t most = 0;
-    for (size_t i = 0; i < stops->count; i++) {
-        size_t length = strlen(stops->items[i]) - 1;
-        if (length > text->length) length = text->length;
-        while (length > most && memcmp(text->bytes + text->length - length, stops->items[i], length)) length--;
-        if (length > most) most = length;
-    }
-    return most;
-}
-
 static void take_text(stream *out, const char *bytes, size_t length)
 {
-    size_t before = out->text->length;
-    if (out->stopped || out->failed) return;
-    if (!bytes || !text_append(out->text, bytes, length)) {
+    if (!text_append(out->text, bytes, length)) {
         out->failed = true;
         return;
     }
-    size_t stop = find_stop(&out->options->stop, out->text, before);
-    if (stop != SIZE_MAX) {
-        out->stopped = true;
-        out->text->length = stop;
-        out->text->bytes[stop] = '\0';
-        send(out, stop);
-    } else {
-        send(out, out->text->length - held_back(&out->options->stop, out->text));
-    }
+    if (!out->options->stream || length == 0) return;
+    fwrite(bytes, 1, length, stdout);
+    output_flush();
+}
+
+static void take_release(stream *out, descent_code code, const text_release *release)
+{
+    out->failed = out->failed || code != DESCENT_OK;
+    if (out->failed) return;
+    out->stopped = release->stopped;
+    take_text(out, release->text, release->bytes);
 }
 
 static void take_token(stream *out, uint32_t token)
 {
-    if (out->decoder) {
-        size_t length = 0;
-        const char *bytes = descent_decoder_push(out->decoder, token, &length);
-        take_text(out, bytes, length);
+    if (out->decoded) {
+        text_release release;
+        take_release(out, text_stream_push(out->decoded, token, &release, NULL), &release);
     } else {
         char id[16];
         int length = snprintf(id, sizeof id, "%s%" PRIu32, out->text->length ? "," : "", token);
@@ -90,34 +54,52 @@ static void take_token(stream *out, uint32_t token)
 
 static void finish_stream(stream *out)
 {
-    if (out->decoder) {
-        size_t length = 0;
-        const char *bytes = descent_decoder_finish(out->decoder, &length);
-        take_text(out, bytes, length);
-    }
-    send(out, out->text->length);
+    text_release release;
+    if (out->decoded && !out->failed) take_release(out, text_stream_finish(out->decoded, &release, NULL), &release);
 }
 
-/* The decoder goes through the prompt too: what a token adds may depend on what came before it. */
+static void close_stream(stream *out)
+{
+    text_stream_destroy(out->decoded);
+    free(out->stops);
+}
+
+/* The prompt's text, but for half a character at its end, which goes on in what follows. */
+static descent_code echo_text(const session *with, const uint32_t *prompt, size_t count, stream *out, descent_status *status)
+{
+    descent_decoder *decoder;
+    descent_code code = descent_decoder_create(with->tokenizer, &decoder, status);
+    if (code != DESCENT_OK) return code;
+    for (size_t i = 0; i < count && !out->failed; i++) {
+        size_t length = 0;
+        const char *bytes = descent_decoder_push(decoder, prompt[i], &length);
+        take_text(out, bytes, length);
+    }
+    descent_decoder_destroy(decoder);
+    return DESCENT_OK;
+}
+
+static descent_code open_text(const session *with, const completion_options *options, const uint32_t *prompt, size_t count,
+                              stream *out, descent_status *status)
+{
+    out->stops = calloc(options->stop.count + 1, sizeof *out->stops);
+    for (size_t i = 0; out->stops && i < options->stop.count; i++)
+        out->stops[i] = (stop_string){(char *)options->stop.items[i], strlen(options->stop.items[i])};
+    out->failed = out->failed || !out->stops;
+    if (out->failed) return DESCENT_OK;
+    descent_code code = text_stream_create(with->tokenizer, out->stops, options->stop.count, &out->decoded, status);
+    if (code != DESCENT_OK) return code;
+    text_stream_follow(out->decoded, prompt, count);
+    return options->echo ? echo_text(with, prompt, count, out, status) : DESCENT_OK;
+}
+
 static descent_code open_stream(const session *with, const completion_options *options, const uint32_t *prompt, size_t count,
                                 text_buffer *text, stream *out, descent_status *status)
 {
     *out = (stream){.options = options, .text = text};
     out->failed = !text_append(text, "", 0);
-    if (!options->as_ids) {
-        descent_code code = descent_decoder_create(with->tokenizer, &out->decoder, status);
-        if (code != DESCENT_OK) return code;
-    }
-    for (size_t i = 0; i < count && !out->failed; i++) {
-        size_t length = 0;
-        if (options->as_ids) {
-            if (options->echo) take_token(out, prompt[i]);
-            continue;
-        }
-        const char *bytes = descent_decoder_push(out->decoder, prompt[i], &length);
-        out->failed = !bytes || (options->echo && !text_append(text, bytes, length));
-    }
-    send(out, text->length);
+    if (!options->as_ids) return open_text(with, options, prompt, count, out, status);
+    for (size_t i = 0; options->echo && i < count && !out->failed; i++) take_token(out, prompt[i]);
     return DESCENT_OK;
 }
 
@@ -193,13 +175,13 @@ void complete(const session *with, const completion_options *options, const uint
         out->row_steps = descent_sequence_steps_run(sequence);
     }
     free(logits);
-    if (text.decoder) descent_decoder_destroy(text.decoder);
+    close_stream(&text);
     descent_sequence_destroy(sequence);
 }
 
 void completion_release(completion *of)
 {
-    text_release(&of->text);
+    text_buffer_release(&of->text);
     free(of->tokens);
     trace_release(&of->steps);
 }

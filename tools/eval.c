@@ -108,7 +108,7 @@ static int eval_loss(const eval_options *o, const session *with, const asked_dep
     size_t count = 0;
     int exit_code = read_text(o->file, TEXT_LIMIT, &text);
     if (exit_code == EXIT_SUCCESS) exit_code = session_encode(with, o->file, text.bytes, text.length, 0, &tokens, &count);
-    text_release(&text);
+    text_buffer_release(&text);
     if (exit_code == EXIT_SUCCESS && count < 2) {
         cli_error("%s: %s, so there is nothing to predict: at least two tokens are needed", o->file,
                   count ? "only one token" : "no token");

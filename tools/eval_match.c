@@ -84,7 +84,7 @@ int read_matches(const session *with, const char *path, match_set *set)
     *set = (match_set){.items = NULL};
     int exit_code = read_text(path, MOST_BYTES, &text);
     if (exit_code == EXIT_SUCCESS) exit_code = read_lines(with, path, &text, set);
-    text_release(&text);
+    text_buffer_release(&text);
     return exit_code;
 }
 

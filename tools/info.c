@@ -188,7 +188,7 @@ static json_t *text_json(const char *text)
     for (const char *c = text; *c; c++)
         if (!text_append(&ascii, (unsigned char)*c < 0x80 ? c : "?", 1)) break;
     json_t *replaced = ascii.bytes ? json_string(ascii.bytes) : NULL;
-    text_release(&ascii);
+    text_buffer_release(&ascii);
     return replaced;
 }
 

@@ -24,7 +24,7 @@ bool text_append(text_buffer *text, const char *bytes, size_t length)
     return true;
 }
 
-void text_release(text_buffer *text)
+void text_buffer_release(text_buffer *text)
 {
     free(text->bytes);
     *text = (text_buffer){.bytes = NULL};

@@ -14,7 +14,7 @@ typedef struct text_buffer {
 
 /* False when memory ran out; the buffer is then as before. */
 bool text_append(text_buffer *text, const char *bytes, size_t length);
-void text_release(text_buffer *text);
+void text_buffer_release(text_buffer *text);
 
 /* The whole of a file, or of standard input where path is "-"; more than `limit` bytes are refused. The caller releases
  * *text, which is set in every case. */

@@ -215,6 +215,6 @@ int run_interactive(const session *with, const completion_options *options, int 
     }
     if (!talk.over) fputc('\n', stderr);
     free(line);
-    text_release(&prompt);
+    text_buffer_release(&prompt);
     return interrupted() ? EXIT_INTERRUPTED : EXIT_SUCCESS;
 }

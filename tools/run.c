@@ -181,7 +181,7 @@ static int read_prompt(const run_options *o, const session *with, const char *pr
     int exit_code = read_text(o->file ? o->file : "-", PROMPT_LIMIT, &text);
     if (exit_code == EXIT_SUCCESS)
         exit_code = session_encode(with, "the prompt", text.bytes, text.length, flags, tokens, count);
-    text_release(&text);
+    text_buffer_release(&text);
     return exit_code;
 }
 

@@ -185,7 +185,7 @@ json_t *token_json(const session *with, uint32_t token)
         whole = text_append(&spelled, escaped, (size_t)snprintf(escaped, sizeof escaped, "\\x%02x", (unsigned char)piece[i]));
     }
     if (whole) text = json_stringn(spelled.bytes, spelled.length);
-    text_release(&spelled);
+    text_buffer_release(&spelled);
     return text;
 }
 

@@ -12,12 +12,21 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import pytest
-from conftest import ROOT, events, request
+from conftest import ROOT, events, generate, request
 from serving import BINARY, Server
 
 NAME = "nrgpt-shakespeare"
-LONG = {"model": NAME, "prompt": "ROMEO:", "max_tokens": 100, "temperature": 0, "descent": {"steps": 256}}
+LONG = {"model": "endless", "prompt": "a", "max_tokens": 60000, "temperature": 0, "ignore_eos": True}
 SHORT = {"model": NAME, "prompt": "ROMEO:", "max_tokens": 1, "temperature": 0}
+
+
+@pytest.fixture(scope="module")
+def endless(tmp_path_factory):
+    """A model whose tokens come at once and whose texts last longer than any of these tests."""
+    model = tmp_path_factory.mktemp("endless") / "endless.gguf"
+    generate(["nrgpt", str(model), "--width", "32", "--heads", "2", "--hidden", "32", "--vocab", "300", "--context", "65536",
+              "--steps", "4"])
+    return model
 
 
 def run(*arguments, **how):
@@ -113,10 +122,10 @@ def test_a_port_in_use(shakespeare, shipped):
 
 
 def test_while_models_load_only_probes_are_answered(serve, shipped, tmp_path):
-    """A file that ends with 256 MiB of nothing takes its time to be read."""
+    """A file that ends with 192 MiB of nothing takes its time to be read."""
     model = tmp_path / "large.gguf"
     shutil.copy(shipped(NAME), model)
-    os.truncate(model, 256 << 20)
+    os.truncate(model, 192 << 20)
     server = serve([model], ready=False)
     ask = [("GET", "/ready", None), ("POST", "/v1/completions", SHORT), ("GET", "/v1/models", None), ("GET", "/props", None)]
     ask += [("GET", path, None) for path in ["/health", "/metrics", "/openapi.json"]]
@@ -153,7 +162,7 @@ def test_what_becomes_of_a_file_is_no_matter(serve, shipped, tmp_path, what):
 # ---- Limits ------------------------------------------------------------------------------------------------------------
 
 LIMITS = ["max-body", "json-depth", "prompt-tokens", "max-steps", "max-sequences", "max-queue", "max-running", "chunk", "stop-strings",
-          "stop-bytes", "logit-bias-entries", "request-time", "header-time", "body-time", "idle-time", "sse-keepalive",
+          "stop-bytes", "logit-bias-entries", "request-time", "header-time", "body-time", "idle-time", "sse-keepalive", "vanished-time",
           "max-connections", "max-per-address", "stall", "drain-delay", "drain", "host", "port", "page-type"]
 OTHERS = ["admin-listen", "threads", "cache-bytes", "trusted-proxy", "api-key-file", "share-cache", "tls-cert", "tls-key",
           "allowed-host", "cors", "chat-template", "log-format"]
@@ -200,25 +209,26 @@ def test_a_limit_is_where_its_flag_puts_it(serve, shipped, flag, value, body, st
         assert reply.status == 200, reply.body
 
 
-def test_a_full_queue_is_a_429(serve, shipped):
-    server = serve([shipped(NAME)], "--max-queue", 4, "--max-running", 2)
+def test_a_full_queue_is_a_429(serve, endless):
+    server = serve([endless], "--max-queue", 4, "--max-running", 2)
     assert request(server, "GET", "/props").json["total_slots"] == 2
     stream = Stream(server, {**LONG, "n": 3}).begun()
     assert server.metric("descent_requests_running") == 2 and server.metric("descent_requests_waiting") == 1
-    reply = request(server, "POST", "/v1/completions", {**SHORT, "n": 2})
+    few = {**LONG, "max_tokens": 1, "n": 2}
+    reply = request(server, "POST", "/v1/completions", few)
     assert reply.status == 429 and 1 <= int(reply.headers["retry-after"]) <= 60 and reply.error["type"] == "rate_limit_error"
     stream.socket.shutdown(socket.SHUT_RDWR)
     stream.ended()
     server.idle()
-    assert request(server, "POST", "/v1/completions", {**SHORT, "n": 2}).status == 200
+    assert request(server, "POST", "/v1/completions", few).status == 200
     assert 'descent_requests_rejected_total{reason="queue_full"} 1\n' in request(server, "GET", "/metrics").body.decode()
 
 
-def test_time_for_a_request(serve, shipped):
-    server = serve([shipped(NAME)], "--request-time", 1)
-    answer = request(server, "POST", "/v1/completions", {**LONG, "prompt": "R"}).json
+def test_time_for_a_request(serve, endless):
+    server = serve([endless], "--request-time", 0.5)
+    answer = request(server, "POST", "/v1/completions", LONG).json
     assert answer["choices"][0]["finish_reason"] == "length" and answer["descent"]["stop"] == "time"
-    assert 0 < answer["usage"]["completion_tokens"] < 100
+    assert 0 < answer["usage"]["completion_tokens"] < 60000
 
 
 @pytest.mark.parametrize("flag, sent", [("--header-time", b"GET /health HTTP/1.1\r\nHost: loc"), ("--idle-time", b""),
@@ -236,8 +246,8 @@ def test_time_for_what_a_client_sends(serve, shipped, flag, sent):
             pass
 
 
-def test_comments_of_a_stream(serve, shipped):
-    server = serve([shipped(NAME)], "--sse-keepalive", 0.05, "--max-running", 1)
+def test_comments_of_a_stream(serve, endless):
+    server = serve([endless], "--sse-keepalive", 0.05, "--max-running", 1)
     first = Stream(server, LONG).begun()
     second = Stream(server, LONG)  # waits
     with second.changed:
@@ -304,12 +314,12 @@ def cpu_seconds(server):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def test_a_stalled_scheduler_is_no_health(serve, shipped):
-    server = serve([shipped(NAME)], "--stall", 1e-6)
+def test_a_stalled_scheduler_is_no_health(serve, endless):
+    server = serve([endless], "--stall", 1e-6)
     assert request(server, "GET", "/health").status == 200
     stream = Stream(server, LONG).begun()
     reply = request(server, "GET", "/health")
-    assert (reply.status, reply.error["code"]) == (503, "stalled") and NAME in reply.error["message"]
+    assert (reply.status, reply.error["code"]) == (503, "stalled") and "endless" in reply.error["message"]
     assert request(server, "GET", "/ready").status == 200
     stream.socket.shutdown(socket.SHUT_RDWR)
     stream.ended()
@@ -350,12 +360,12 @@ def test_values_that_are_none(shipped, flag):
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_a_drain(shipped, signum):
+def test_a_drain(shipped, endless, signum):
     """At once not ready but serving, after the delay refusing, running streams to their ends, then gone."""
-    server = Server([shipped(NAME)], "--drain-delay", 1, "--drain", 120)
+    server = Server([shipped(NAME), endless], "--drain-delay", 1, "--drain", 120)
     try:
         server.told = True
-        stream = Stream(server, {**LONG, "max_tokens": 60, "descent": {"steps": 30}}).begun()
+        stream = Stream(server, {**LONG, "max_tokens": 200}).begun()
         held = Stream(server, LONG).begun()  # until its client leaves
         server.process.send_signal(signum)
         server.until(lambda: request(server, "GET", "/ready").status == 404, "still ready")
@@ -379,8 +389,8 @@ def test_a_drain(shipped, signum):
         server.kill()
 
 
-def test_what_outlasts_the_drain_is_ended(shipped):
-    server = Server([shipped(NAME)], "--drain-delay", 0, "--drain", 0.5)
+def test_what_outlasts_the_drain_is_ended(endless):
+    server = Server([endless], "--drain-delay", 0, "--drain", 0.5)
     try:
         stream = Stream(server, LONG).begun()
         waiting = {}
@@ -397,8 +407,8 @@ def test_what_outlasts_the_drain_is_ended(shipped):
         server.kill()
 
 
-def test_a_second_signal_ends_it_at_once(shipped):
-    server = Server([shipped(NAME)], "--drain-delay", 100, "--drain", 100)
+def test_a_second_signal_ends_it_at_once(endless):
+    server = Server([endless], "--drain-delay", 100, "--drain", 100)
     try:
         stream = Stream(server, LONG).begun()
         server.terminate()
@@ -410,8 +420,8 @@ def test_a_second_signal_ends_it_at_once(shipped):
         server.kill()
 
 
-def test_a_reader_that_is_gone_does_not_end_it(serve, shipped):
-    server = serve([shipped(NAME)])
+def test_a_reader_that_is_gone_does_not_end_it(serve, endless):
+    server = serve([endless])
     stream = Stream(server, LONG).begun()
     stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     stream.socket.shutdown(socket.SHUT_RD)

@@ -168,6 +168,7 @@ static bool begin(descent_scheduler *s, descent_generation *g)
         }
     }
     generation_end(g, DESCENT_END_FAILED, &status);
+    s->failed_waiting = true;
     return true;
 }
 

@@ -140,8 +140,10 @@ static void bury_ended(descent_scheduler *s, bool cancels)
         if (cancels && atomic_load(&g->cancelled)) generation_end(g, DESCENT_END_CANCELLED, NULL);
         if (g->over) bury(s, g);
     }
+    if (!cancels && !s->failed_waiting) return; /* the lines may be long */
     bury_line(s, &s->lines[0], cancels);
     bury_line(s, &s->lines[1], cancels);
+    s->failed_waiting = false;
 }
 
 static size_t row_bucket(size_t rows)

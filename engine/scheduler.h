@@ -27,6 +27,7 @@ struct descent_scheduler {
     size_t n_running;
     line lines[2];                     /* the others; [1] in the background */
     const descent_generation *refused; /* there was no room for it, and none has come since; NULL: nobody */
+    bool failed_waiting;               /* one in the lines has ended */
     uint64_t turns;
     descent_reading *readings;    /* [most_readings] */
     descent_generation **readers; /* [most_readings] whose they are */

@@ -93,11 +93,20 @@ void http_reply(http_request *request, unsigned status, const char *content_type
 
 /* ---- Streams ----------------------------------------------------------------------------------------------------- */
 
+/* The daemon closes the connection when read_stream returns this, but does not clean up (0.9.75): the socket would stay open
+ * until no older connection is left. It does look at every connection that has a timeout of its own each time it runs. */
+static ssize_t close_connection(http_request *request, ssize_t how)
+{
+    (void)MHD_set_connection_option(request->connection->mhd, MHD_CONNECTION_OPTION_TIMEOUT, 1u);
+    http_due(request->connection->server);
+    return how;
+}
+
 static ssize_t read_stream(void *user, uint64_t position, char *out, size_t most)
 {
     http_request *request = user;
     (void)position;
-    if (request->gone) return MHD_CONTENT_READER_END_WITH_ERROR;
+    if (request->gone) return close_connection(request, MHD_CONTENT_READER_END_WITH_ERROR);
     size_t bytes = request->pending_end - request->pending_at;
     if (bytes) {
         if (bytes > most) bytes = most;
@@ -114,7 +123,8 @@ static ssize_t read_stream(void *user, uint64_t position, char *out, size_t most
         }
         return (ssize_t)bytes;
     }
-    if (request->aborted) return MHD_CONTENT_READER_END_WITH_ERROR;
+    if (request->aborted) return close_connection(request, MHD_CONTENT_READER_END_WITH_ERROR);
+    if (request->ended && !request->chunked) return close_connection(request, MHD_CONTENT_READER_END_OF_STREAM);
     if (request->ended) return MHD_CONTENT_READER_END_OF_STREAM;
     request->suspended = true;
     MHD_suspend_connection(request->connection->mhd);

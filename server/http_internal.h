@@ -92,6 +92,7 @@ struct http_request {
     uint64_t arrived, declared;
     char *body;
     size_t body_bytes, body_room;
+    bool chunked;   /* HTTP/1.1: a stream has an end of its own, rather than that of the connection */
     bool completed; /* handler.complete was called */
     bool gone;      /* handler.gone was called, or need not be */
     bool suspended; /* the daemon does not look at the connection until http_wake */

@@ -187,7 +187,7 @@ static void check_framing(http_request *request, const framing *frame)
         refuse(request, 501, "the only transfer encoding of a body understood here is chunked");
     else if ((frame->encodings && frame->lengths) || frame->differ)
         refuse(request, 400, "more than one header says how long the body is");
-    else if (frame->host_due && !frame->host)
+    else if (request->chunked && !frame->host)
         refuse(request, 400, "a request of HTTP/1.1 has a Host header");
     else if (request->declared != UINT64_MAX && request->declared > request->connection->server->options.max_body)
         refuse(request, 413, "the body is longer than this server takes");
@@ -196,13 +196,14 @@ static void check_framing(http_request *request, const framing *frame)
 static enum MHD_Result headers_arrived(http_connection *connection, const char *url, const char *method, const char *version,
                                        void **slot)
 {
-    framing frame = {.host_due = !strcmp(version, "HTTP/1.1")};
+    framing frame = {0};
     http_request *request = request_create(connection, url, method, &frame);
     if (!request) {
         free(frame.forwarded);
         return MHD_NO;
     }
     *slot = connection->request = request;
+    request->chunked = strcmp(version, "HTTP/1.0") != 0;
     http_connection_phase(connection, HTTP_BODY);
     const http_handler *handler = &connection->server->handler;
     handler->headers(handler->user, request);

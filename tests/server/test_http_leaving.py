@@ -86,7 +86,7 @@ def vanish(wire):
     SO_ATTACH_FILTER = 26
     program = struct.pack("HBBI", 6, 0, 0, 0)  # BPF_RET | BPF_K: keep 0 bytes
     code = ctypes.create_string_buffer(program)
-    wire.plain.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(code)))
+    wire.socket.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(code)))
 
 
 @pytest.mark.parametrize("path", REQUESTS.values(), ids=REQUESTS.keys())
@@ -104,6 +104,27 @@ def test_a_client_that_never_reads_is_gone_after_a_while(echo):
     wire = server.wire(receive_bytes=4096)
     wire.ask("GET", "/flood?bytes=20000000")
     ended(server)
+
+
+@pytest.mark.parametrize("path, version, leaves", [("/stream?n=100000&ms=5", "1.1", True), ("/stream?n=2&ms=5&how=abort", "1.1", False),
+                                                   ("/stream?n=2&ms=5", "1.0", False), ("/flood?bytes=1000", "1.1", True)])
+def test_a_closed_stream_is_closed_though_older_connections_stay(echo, path, version, leaves):
+    """libmicrohttpd by itself cleans up behind a content reader that ends a connection when it looks at it the next time, which
+    it does for the oldest connection only."""
+    server = echo()
+    older = server.wire()
+    assert older.post("/echo", b"x").body == b"x"
+    wires = [server.wire() for _ in range(5)]
+    for wire in wires:
+        wire.ask("GET", path, version=version)
+        wire.head()
+    for wire in wires:
+        if leaves:
+            wire.close()
+        else:
+            assert b"data: x" in wire.rest()
+    server.wait(lambda c: c["connections"] == 1)
+    assert older.post("/echo", b"y").body == b"y"
 
 
 def test_a_client_that_left_while_others_stream_disturbs_none(echo):

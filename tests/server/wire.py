@@ -33,12 +33,13 @@ class Wire:
     """A connection. What is read and not yet used stays in `have`."""
 
     def __init__(self, port, host="127.0.0.1", context=None, receive_bytes=None):
-        self.plain = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        self.socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         if receive_bytes:
-            self.plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-        self.plain.settimeout(PATIENCE)
-        self.plain.connect((host, port))
-        self.socket = context.wrap_socket(self.plain, server_hostname="localhost") if context else self.plain
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        self.socket.settimeout(PATIENCE)
+        self.socket.connect((host, port))
+        if context:
+            self.socket = context.wrap_socket(self.socket, server_hostname="localhost")
         self.have = b""
 
     def send(self, data):
@@ -74,7 +75,7 @@ class Wire:
 
     def quiet(self, seconds):
         """True where nothing comes for so long."""
-        return not self.have and not select.select([self.plain], [], [], seconds)[0]
+        return not self.have and not select.select([self.socket], [], [], seconds)[0]
 
     def head(self):
         """Status and headers, lower case."""
@@ -131,7 +132,7 @@ class Wire:
 
     def reset(self):
         """Leaves with a RST."""
-        self.plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         self.socket.close()
 
 

@@ -93,6 +93,7 @@ static pid_t spawn(const char *const *arguments, int log)
     pid_t pid = fork();
     if (pid != 0) return pid;
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* it does not outlive us, however we end */
+    (void)setpgid(0, 0);                    /* Ctrl-C is ours to answer */
     if (dup2(log, STDERR_FILENO) >= 0) (void)execv("/proc/self/exe", (char *const *)all);
     _exit(127);
 }

@@ -73,7 +73,8 @@ test("stop strings, whole and streamed", async () => {
 test("a stream with its usage", async () => {
   const how = { model: "plain", prompt: "Once", max_tokens: 40, seed: 6 };
   const whole = await client.completions.create(how);
-  const chunks = await collect(await client.completions.create({ ...how, stream: true, stream_options: { include_usage: true } }));
+  const stream = await client.completions.create({ ...how, stream: true, stream_options: { include_usage: true } });
+  const chunks = await collect(stream);
   const last = chunks.pop();
   assert.deepEqual(last.choices, []);
   assert.equal(last.usage.completion_tokens, whole.usage.completion_tokens);

@@ -26,7 +26,8 @@ export const LONG = { model: "plain@200", prompt: "Once", max_tokens: 1900, igno
 export async function metric(url, name) {
   const answer = await fetch(`${url}/metrics`);
   assert.equal(answer.status, 200);
-  const values = (await answer.text()).split("\n").filter((line) => line.startsWith(name + "{") || line.startsWith(name + " "));
+  const lines = (await answer.text()).split("\n");
+  const values = lines.filter((line) => line.startsWith(name + "{") || line.startsWith(name + " "));
   assert.ok(values.length, `/metrics has no ${name}`);
   return values.reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(" "))), 0);
 }

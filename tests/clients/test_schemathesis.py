@@ -22,8 +22,8 @@ OTHERS = ("--include-path", "/v1/chat/completions", "--include-path", "/tokenize
 def test_no_failure(tmp_path, chat_models, serve, name, how):
     server = serve([f"{name}={chat_models['llama2']}"], "--request-time", "1")
     env = {**os.environ, "SCHEMATHESIS_HOOKS": "schemathesis_checks", "PYTHONPATH": str(HERE)}
-    command = [Path(sys.executable).with_name("schemathesis"), "run", server.url + "/openapi.json", "--generation-deterministic",
-               "--exclude-checks", "positive_data_acceptance", "--request-timeout", "60", "--no-color", *how]
+    command = [Path(sys.executable).with_name("schemathesis"), "run", server.url + "/openapi.json", "--no-color",
+               "--generation-deterministic", "--exclude-checks", "positive_data_acceptance", "--request-timeout", "60", *how]
     done = subprocess.run(command, cwd=tmp_path, env=env, text=True, timeout=550, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, check=False)
     assert done.returncode == 0, done.stdout[-12000:]

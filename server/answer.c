@@ -182,15 +182,16 @@ static void put_timings(json_text *out, const sums *s)
 
 /* ---- Whole answers ------------------------------------------------------------------------------------------------ */
 
-static answer_part whole_of(const job_text *t)
+void answer_text(job_text *t)
 {
     const record *r = &t->record;
-    return (answer_part){.text = t,
-                         .bytes = r->text ? r->text : "",
-                         .count = r->bytes,
-                         .to = r->n_tokens,
-                         .traces = r->traces,
-                         .finish = answer_finish_reason(t)};
+    answer_part part = {.text = t,
+                        .bytes = r->text ? r->text : "",
+                        .count = r->bytes,
+                        .to = r->n_tokens,
+                        .traces = r->traces,
+                        .finish = answer_finish_reason(t)};
+    answer_kind_of(t->job)->whole(&t->written, &part);
 }
 
 /* The text that is choice `index`; the few texts of a job are looked through. */
@@ -204,15 +205,14 @@ static const job_text *text_of_index(const job *j, size_t index)
 void answer_whole(job *j)
 {
     json_text *out = &j->out;
-    const answer_kind *kind = answer_kind_of(j);
     sums s = add_up(j);
-    put_head(j, out, kind->object);
+    put_head(j, out, answer_kind_of(j)->object);
     for (size_t i = 0; i < j->request.n_prompts * j->request.n; i++) {
         const job_text *t = text_of_index(j, i);
         if (!t) continue;
-        answer_part part = whole_of(t);
         if (i > 0) json_text_put(out, ",");
-        kind->whole(out, &part);
+        json_text_bytes(out, t->written.text, t->written.bytes);
+        out->failed |= t->written.failed;
     }
     json_text_put(out, "],");
     put_usage(out, &s);

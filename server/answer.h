@@ -31,7 +31,9 @@ const answer_kind *answer_kind_of(const job *j);
 
 const char *answer_finish_reason(const job_text *t); /* "stop", "length" */
 
-void answer_whole(job *j); /* into j->out */
+/* A whole answer: a text that has ended, into t->written, and everything, into j->out, when those of all are. */
+void answer_text(job_text *t);
+void answer_whole(job *j);
 
 /* A stream, all appended to j->out: */
 void answer_head(job *j);                      /* into j->head; before the others */

@@ -260,6 +260,11 @@ static void describe(job *j)
 
 /* ---- Ending ------------------------------------------------------------------------------------------------------- */
 
+static bool ranks(const job *j)
+{
+    return j->choices > j->request.n;
+}
+
 /* Mean logprob of the tokens a text is made of; one of none comes last. */
 static double mean_logprob(const job_text *t)
 {
@@ -271,17 +276,16 @@ static double mean_logprob(const job_text *t)
 }
 
 /* best_of: the best n of a prompt's texts become its choices, best first, the earlier one on a tie. */
-static void rank(job *j)
+static void write_best(job *j)
 {
-    for (size_t i = 0; j->choices > j->request.n && i < j->n_texts; i++) {
-        const job_text *first = &j->texts[i - i % j->choices];
-        double own = mean_logprob(&j->texts[i]);
+    for (size_t i = 0; i < j->n_texts; i++) {
+        job_text *t = &j->texts[i];
+        const job_text *first = t - t->choice;
         uint32_t better = 0;
-        for (uint32_t k = 0; k < j->choices; k++) {
-            double other = mean_logprob(&first[k]);
-            better += other > own || (other == own && first + k < &j->texts[i]);
-        }
-        j->texts[i].index = better < j->request.n ? j->texts[i].prompt * j->request.n + better : UINT32_MAX;
+        for (uint32_t k = 0; k < j->choices; k++)
+            better += first[k].mean > t->mean || (first[k].mean == t->mean && k < t->choice);
+        t->index = better < j->request.n ? t->prompt * j->request.n + better : UINT32_MAX;
+        if (t->index != UINT32_MAX) answer_text(t);
     }
 }
 
@@ -304,8 +308,9 @@ static void fill_log(job *j)
         log->cached_tokens += r->reused;
         log->generated_tokens += r->generated;
         log->token_steps += r->row_steps;
-        log->compute_seconds += r->prompt_seconds + r->generation_seconds;
-        if (r->queue_seconds > log->queue_seconds) log->queue_seconds = r->queue_seconds;
+        /* Texts run side by side: what the slowest took is what the request took. */
+        log->compute_seconds = fmax(log->compute_seconds, r->prompt_seconds + r->generation_seconds);
+        log->queue_seconds = fmax(log->queue_seconds, r->queue_seconds);
     }
     log->finish = how_it_ended(j);
 }
@@ -331,10 +336,12 @@ static void end_well(job *j)
 {
     exchange *x = j->exchange;
     json_text_clear(&j->out);
-    if (j->streaming)
+    if (j->streaming) {
         answer_end(j);
-    else
+    } else {
+        if (ranks(j)) write_best(j);
         answer_whole(j);
+    }
     if (j->out.failed) {
         (void)no_memory(&j->error);
         end_with_error(j);
@@ -351,6 +358,7 @@ static void job_close(job *j)
     for (size_t i = 0; i < j->n_texts; i++) {
         if (j->texts[i].opened) transcript_close(&j->texts[i].transcript);
         record_release(&j->texts[i].record);
+        json_text_release(&j->texts[i].written);
     }
     if (j->next) j->next->previous = j->previous;
     *(j->previous ? &j->previous->next : &j->service->ready->jobs) = j->next;
@@ -367,12 +375,7 @@ static void settle(job *j)
     if (!x->request) {
         exchange_job_over(x);
     } else if (!j->answered && !j->gone) {
-        if (j->error.status) {
-            end_with_error(j);
-        } else {
-            rank(j);
-            end_well(j);
-        }
+        (j->error.status ? end_with_error : end_well)(j);
     }
     job_close(j);
 }
@@ -442,7 +445,8 @@ static void text_ended(job *j, job_text *t)
     cancel_all(j);
 }
 
-static void take(job *j, job_text *t)
+/* Of a stream what there is, of others all of it, once. True when it was a whole text. */
+static bool take(job *j, job_text *t)
 {
     record_clear(&t->record);
     bool ended = transcript_take(&t->transcript, &t->record);
@@ -451,6 +455,14 @@ static void take(job *j, job_text *t)
     if (ended) text_ended(j, t);
     if (goes_out) answer_pieces(j, t);
     if (goes_out && ended && !j->error.status) answer_finish(j, t);
+    if (j->streaming || !ended || j->error.status) return false;
+    if (ranks(j)) {
+        t->mean = mean_logprob(t);
+    } else {
+        answer_text(t);
+        record_release(&t->record);
+    }
+    return true;
 }
 
 static void send_out(job *j)
@@ -465,9 +477,14 @@ static void send_out(job *j)
 
 static void drain(job *j)
 {
-    for (size_t i = 0; i < j->n_texts; i++)
-        if (j->texts[i].submitted && !j->texts[i].ended) take(j, &j->texts[i]);
+    bool whole = false;
+    for (size_t i = 0; i < j->n_texts && !whole; i++)
+        if (j->texts[i].submitted && !j->texts[i].ended) whole = take(j, &j->texts[i]);
     send_out(j);
+    if (j->n_ended < j->n_submitted) {
+        if (whole) wake(j); /* writing a long text takes its time: others come between two of them */
+        return;
+    }
     settle(j);
 }
 

@@ -23,7 +23,9 @@ typedef struct job_text {
     tracer_options trace;
     bool opened, submitted;
     descent_generation *generation;
-    record record;      /* of a stream: what is about to be sent; else, at the end, everything */
+    record record;      /* of a stream: what is about to be sent; else, at the end, everything, until it is written */
+    json_text written;  /* its choice in a whole answer */
+    double mean;        /* once ended: logprob of its tokens, where texts are ranked by it */
     uint64_t last_time; /* of the last token chosen that was counted */
     bool ended;
     descent_generation_report report; /* once ended */

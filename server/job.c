@@ -16,7 +16,7 @@
 enum { MOST_RETRY_SECONDS = 60, SEQUENCES_A_SECOND = 8 };
 /* Of one request's traces: numbers in its answer, and numbers of states kept while they are in flight, which `chunk` rows are.
  */
-static const uint64_t TRACE_MOST_NUMBERS = UINT64_C(1) << 22, TRACE_MOST_STATE_NUMBERS = UINT64_C(1) << 25;
+static const uint64_t TRACE_MOST_NUMBERS = UINT64_C(1) << 20, TRACE_MOST_STATE_NUMBERS = UINT64_C(1) << 25;
 static const int64_t SEED_MASK = (INT64_C(1) << 53) - 1; /* seeds made here survive a client whose numbers are doubles */
 
 struct job_queue {

@@ -58,8 +58,8 @@ static gguf_writer *pieces(const char *model)
                                        "b",
                                        "ab",
                                        "\xe2\x96\x81",
-                                       "\xe2\x96\x81"
-                                       "a",
+                                       ("\xe2\x96\x81"
+                                        "a"),
                                        EURO,
                                        "<unk>",
                                        "<s>",

@@ -7,7 +7,9 @@
  *     read and discarded up to a limit, so that it reads the answer) -> body arrives -> handler.complete -> http_reply, or
  *     http_stream_start, _write ..., _end -> the answer is out -> handler.done
  *
- * A client that leaves in between (FIN, RST, vanished) is told by handler.gone, once, and then handler.done.
+ * A client that leaves in between (FIN, RST, vanished) is told by handler.gone, once, and then handler.done. A FIN counts as
+ * leaving where complete has returned without an answer, and during a stream: that only the sending side was shut is not to be
+ * seen.
  */
 #ifndef DESCENT_SERVER_HTTP_H
 #define DESCENT_SERVER_HTTP_H
@@ -36,7 +38,7 @@ typedef struct http_options {
     const char *host;               /* address to bind, "127.0.0.1" */
     uint16_t port;                  /* 0: any free one */
     const char *tls_cert, *tls_key; /* PEM files; NULL: plain */
-    uint64_t max_body;              /* bytes; more is handler.headers' 413 where declared, http's own where it is chunked */
+    uint64_t max_body;              /* bytes; more is a 413: handler.headers' where it is declared, or http's own */
     double header_seconds;          /* from accepting, or the first byte of a later request, to the end of the headers */
     double body_seconds;            /* from there to the end of its body */
     double idle_seconds;            /* keep-alive without a request */

@@ -251,8 +251,8 @@ def test_a_quiet_stream_is_kept_alive(echo):
 
 
 def test_a_busy_stream_is_not_commented(echo):
-    wire = echo(keepalive_seconds=1).wire()
-    assert wire.get("/stream?n=150&ms=10").body == COMMENT + 150 * EVENT
+    wire = echo(keepalive_seconds=0.6).wire()
+    assert wire.get("/stream?n=80&ms=10").body == COMMENT + 80 * EVENT
 
 
 def test_large_events_arrive_whole(echo):

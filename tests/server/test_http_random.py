@@ -29,7 +29,7 @@ def talk(wire, choose):
             wire.socket.shutdown(socket.SHUT_WR)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_anything(echo, tmp_path, seed):
     choose = random.Random(seed)
     options = dict(header_seconds=0.5, body_seconds=0.5, idle_seconds=0.5, discard_seconds=0.3, keepalive_seconds=0.05, max_body=20000,
@@ -43,7 +43,7 @@ def test_anything(echo, tmp_path, seed):
     older = Wire(server.port, context=context)  # idle behind all others, until its time is over
     begin = time.monotonic()
     open_ones = []
-    for _ in range(70):
+    for _ in range(60):
         try:
             wire = Wire(server.port, context=context if choose.random() < 0.8 else None)
             open_ones.append(wire)

@@ -359,6 +359,8 @@ static bool start(server *s)
     char url[160];
     write_url(s, false, url, sizeof url);
     log_line(LOG_INFO, "listening on %s", url);
+    if (!who.loopback && !(who.key_files && *who.key_files))
+        log_line(LOG_WARNING, "whoever reaches %s may use it: there are no keys (--api-key-file)", o->http.host);
     if (s->admin) log_line(LOG_INFO, "/health, /ready and /metrics also on port %u of %s", http_port(s->admin), o->admin_host);
     s->load.data = s;
     s->loading = uv_queue_work(&s->loop, &s->load, load_models, on_loaded) == 0;

@@ -110,6 +110,12 @@ static void expect_alone(const setting *s, const scheduled *run)
 }
 
 /* Callbacks of what is refused. */
+static void never_observed(void *user, const descent_observation *observation)
+{
+    (void)user;
+    (void)observation;
+}
+
 static bool never_chosen(void *user, const descent_choice *choice)
 {
     (void)user;
@@ -183,6 +189,27 @@ static void a_long_prompt_delays_nobody_by_more_than_a_chunk(void **state)
     }
 }
 
+/* A chunk is shared evenly, and what one prompt does not take of its share goes to the others. */
+static void a_chunk_is_shared_to_the_last_row(void **state)
+{
+    const descent_scheduler_options options = {.chunk = 20};
+    (void)state;
+    for (test_family kind = 0; kind < TEST_FAMILIES; kind++) {
+        setting s = set_up(337, kind, &options);
+        gathering_begin(&s.with);
+        (void)shut(&s, ask(&s, 1, 1, 1));
+        scheduled read = ask(&s, 0, 37, 1);
+        read.options.read_prompt = true;
+        scheduled *many = submit(&s, read), *few = submit(&s, ask(&s, 2, 3, 1));
+        gathering_open(&s.with);
+        gathering_wait(&s.with, 3);
+        assert_int_equal(few->first_call - many->first_call, 20 - 3); /* they came out of one round, the others' first */
+        expect_alone(&s, many);
+        expect_alone(&s, few);
+        tear_down(&s);
+    }
+}
+
 /* Beyond max_running they wait in the order they came. */
 static void the_others_wait_in_their_order(void **state)
 {
@@ -228,6 +255,76 @@ static void the_background_runs_while_nobody_else_is_there(void **state)
             assert_int_equal(first->report.pauses, running == 1); /* its place was needed */
             tear_down(&s);
         }
+}
+
+/* Rows of the background that are under way stand still too, where that loses nothing. */
+static void the_background_stops_in_the_middle_of_a_token(void **state)
+{
+    (void)state;
+    setting s = set_up(338, TEST_NRGPT, NULL);
+    gathering_begin(&s.with);
+    scheduled deep = ask(&s, 0, 1, 1), shallow = ask(&s, 1, 1, 1), ahead = ask(&s, 2, 1, 30);
+    deep.options.background = shallow.options.background = shallow.gate = true;
+    deep.options.depth.steps[0] = 10;
+    shallow.options.depth.steps[0] = ahead.options.depth.steps[0] = 1;
+    (void)shut(&s, ask(&s, 3, 1, 1));
+    const scheduled *under_way = submit(&s, deep);
+    (void)submit(&s, shallow);
+    gathering_open(&s.with);
+    gathering_wait_for_gate(&s.with); /* the shallow one's: the deep one has made a step beside it */
+    const scheduled *first = submit(&s, ahead);
+    gathering_open(&s.with);
+    gathering_wait(&s.with, s.count);
+    assert_true(under_way->first_call > first->last_call);
+    for (size_t n = 0; n < s.count; n++) expect_alone(&s, &s.runs[n]);
+    tear_down(&s);
+}
+
+/* With x(T) observed the limit counts the plane that this takes. */
+static void what_observing_takes_is_counted(void **state)
+{
+    (void)state;
+    for (size_t short_of = 0; short_of < 2; short_of++) {
+        setting s = set_up(339, TEST_NRGPT, NULL);
+        descent_depth more = s.e.depth;
+        more.steps[0]++;
+        uint64_t needed = descent_cache_bytes_needed(s.e.engine, DESCENT_PAGE_F32, 50 + 19 - 1, more);
+        descent_scheduler_destroy(s.scheduler);
+        start(&s, &(descent_scheduler_options){.cache.byte_limit = needed - short_of, .threads = 1});
+        scheduled run = ask(&s, 0, 50, 19);
+        run.options.observe = DESCENT_OBSERVE_FINAL;
+        run.options.calls = (descent_generation_calls){never_chosen, never_ended, never_observed};
+        descent_generation *generation = NULL;
+        descent_status status;
+        if (short_of)
+            expect_code(descent_scheduler_submit(s.scheduler, &run.options, &generation, &status), DESCENT_LIMIT, &status,
+                        "bytes");
+        else
+            expect_alone(&s, (submit(&s, run), gathering_wait(&s.with, 1), &s.runs[0]));
+        tear_down(&s);
+    }
+}
+
+/* One that reads its prompt and is paused in the middle goes on with the position that comes next. */
+static void a_pause_repeats_no_reading(void **state)
+{
+    (void)state;
+    for (test_family kind = 0; kind < TEST_FAMILIES; kind++) {
+        setting s = set_up(340, kind, NULL);
+        uint64_t one_page = descent_cache_bytes_needed(s.e.engine, DESCENT_PAGE_F32, 1, s.e.depth);
+        descent_scheduler_destroy(s.scheduler);
+        start(&s, &(descent_scheduler_options){.cache.byte_limit = 5 * one_page, .threads = 1, .chunk = 1});
+        scheduled grows = ask(&s, 0, 1, 90), read = ask(&s, 1, 90, 1);
+        read.options.read_prompt = true;
+        const scheduled *first = shut(&s, grows), *reader = submit(&s, read);
+        gathering_open(&s.with);
+        gathering_wait(&s.with, 2);
+        expect_alone(&s, first);
+        expect_alone(&s, reader);
+        assert_int_equal(reader->report.pauses, 1);
+        assert_true(reader->first_call < first->last_call); /* it had begun to read */
+        tear_down(&s);
+    }
 }
 
 /* ---- The cache --------------------------------------------------------------------------------------------------- */
@@ -421,7 +518,7 @@ static void the_cancelled_leave_from_wherever_they_are(void **state)
         const scheduled *cancelled[] = {prompt, token, position, queued};
         for (size_t n = 0; n < 4; n++) assert_int_equal(cancelled[n]->report.end, DESCENT_END_CANCELLED);
         assert_int_equal(prompt->generated + queued->generated + queued->report.row_steps, 0);
-        assert_true(prompt->prompt_read <= 4);
+        assert_int_equal(prompt->prompt_read, 1);                  /* though four were there to be read */
         assert_int_equal(prompt->report.row_steps, 4 * total(&s)); /* the chunk that was in flight, and no step more */
         assert_int_equal(token->generated, 3);
         assert_int_equal(token->report.row_steps, (3 + 2) * total(&s));
@@ -745,6 +842,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_newcomer_joins_at_the_next_step),
                                        cmocka_unit_test(a_long_prompt_delays_nobody_by_more_than_a_chunk),
+                                       cmocka_unit_test(a_chunk_is_shared_to_the_last_row),
+                                       cmocka_unit_test(the_background_stops_in_the_middle_of_a_token),
+                                       cmocka_unit_test(what_observing_takes_is_counted),
+                                       cmocka_unit_test(a_pause_repeats_no_reading),
                                        cmocka_unit_test(the_others_wait_in_their_order),
                                        cmocka_unit_test(the_background_runs_while_nobody_else_is_there),
                                        cmocka_unit_test(choices_of_one_prompt_share_its_pages),

@@ -33,14 +33,14 @@ void gathering_wait(gathering *with, size_t count)
 void gathering_wait_for_gate(gathering *with)
 {
     (void)pthread_mutex_lock(&with->lock);
-    while (!with->gate_shut) (void)pthread_cond_wait(&with->changed, &with->lock);
+    while (with->gates_shut == with->gates_open) (void)pthread_cond_wait(&with->changed, &with->lock);
     (void)pthread_mutex_unlock(&with->lock);
 }
 
 void gathering_open(gathering *with)
 {
     (void)pthread_mutex_lock(&with->lock);
-    with->gate_open = true;
+    with->gates_open = with->gates_shut;
     (void)pthread_cond_broadcast(&with->changed);
     (void)pthread_mutex_unlock(&with->lock);
 }
@@ -78,10 +78,11 @@ static bool chosen(void *user, const descent_choice *choice)
     if (s->generated + s->prompt_read == 0) s->first_call = with->calls;
     with->calls++;
     keep(s, choice);
-    if (s->gate && !with->gate_shut) {
-        with->gate_shut = true;
+    if (s->gate) {
+        size_t mine = ++with->gates_shut;
+        s->gate = false;
         (void)pthread_cond_broadcast(&with->changed);
-        while (!with->gate_open) (void)pthread_cond_wait(&with->changed, &with->lock);
+        while (with->gates_open < mine) (void)pthread_cond_wait(&with->changed, &with->lock);
     }
     bool cancel = choice->token_chosen ? s->generated == s->cancel_after : s->prompt_read == s->cancel_at_read;
     if (cancel) descent_generation_cancel(s->generation);

@@ -11,10 +11,10 @@
 typedef struct gathering {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    size_t ended;   /* generations */
-    size_t calls;   /* `chosen` and `ended` of all, in the order they came: the next one's number */
-    bool gate_shut; /* a generation with a gate is waiting in its callback */
-    bool gate_open;
+    size_t ended;      /* generations */
+    size_t calls;      /* `chosen` and `ended` of all, in the order they came: the next one's number */
+    size_t gates_shut; /* generations with a gate that came to it */
+    size_t gates_open; /* of those, that may go on */
 } gathering;
 
 /* One generation: what it is asked, and what came of it. */
@@ -24,7 +24,7 @@ typedef struct scheduled {
     size_t stop_after;                  /* `chosen` returns false for that token (1 the first); 0: never */
     size_t cancel_after;                /* `chosen` cancels with that token */
     size_t cancel_at_read;              /* and with that prompt position read (1 the first) */
-    bool gate;                          /* its first `chosen` waits until gathering_open */
+    bool gate;                          /* its first `chosen` waits until gathering_open; then false */
     descent_generation *generation;     /* until it has ended */
     descent_generation *generation_was; /* the same, for ever: nothing but another's `like` */
 

@@ -141,6 +141,11 @@ test("each error is its class", async () => {
   await assert.rejects(connect("http://127.0.0.1:9").models.list(), OpenAI.APIConnectionError);
 });
 
+test("a body that is too large is answered, though 5 MB of it are sent first", async () => {
+  const asked = connect(URL_FULL).completions.create({ model: "plain", prompt: "x".repeat(5_000_000) });
+  await assert.rejects(asked, (error) => error instanceof OpenAI.APIError && error.status === 413);
+});
+
 test("a full queue is a 429, and the client comes again", async () => {
   const full = connect(URL_FULL);
   const stream = await full.completions.create({ ...LONG, stream: true });

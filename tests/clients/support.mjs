@@ -9,7 +9,7 @@ function server(name) {
 
 export const URL_OPEN = server("DESCENT_URL"); // no keys
 export const URL_KEYED = server("DESCENT_URL_KEYED"); // the key is "right-key"
-export const URL_FULL = server("DESCENT_URL_FULL"); // one sequence at a time, none waits
+export const URL_FULL = server("DESCENT_URL_FULL"); // one sequence at a time, none waits; bodies of 100,000 bytes
 
 export const TEMPLATES = ["plain", "chatml", "llama2", "llama3"];
 export const MESSAGES = [

@@ -26,7 +26,7 @@ def keyed(chat_models, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def full(chat_models):
-    with Server([chat_models["plain"]], "--max-queue", 1, "--max-running", 1) as server:
+    with Server([chat_models["plain"]], "--max-queue", 1, "--max-running", 1, "--max-body", "100000") as server:
         yield server
 
 

@@ -367,6 +367,19 @@ def test_draining(serve, chat_models):
     assert server.process.wait(20) == 0
 
 
+def test_failure_within_a_stream(serve, chat_models):
+    """A stream that cannot be finished does not look finished: the client raises what the error event says."""
+    server = serve([chat_models["plain"]], "--drain-delay", "0", "--drain", "0.2")
+    with connected(server) as client:
+        stream = client.completions.create(stream=True, **LONG)
+        next(iter(stream))
+        server.terminate()
+        with pytest.raises(openai.APIError, match="ending"):
+            for chunk in stream:
+                assert chunk.choices[0].finish_reason is None
+    assert server.process.wait(20) == 0
+
+
 # ---- Time and leaving
 
 

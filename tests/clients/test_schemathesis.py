@@ -11,7 +11,7 @@ import pytest
 
 HERE = Path(__file__).parent
 QUICK = ("--phases", "examples,fuzzing,stateful", "--max-examples", "5")  # not every value at every field's bounds
-LONG = ("--max-examples", "100")
+LONG = ("--max-examples", "50")
 OTHERS = ("--include-path", "/v1/chat/completions", "--include-path", "/tokenize")
 
 

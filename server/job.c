@@ -365,11 +365,22 @@ static void job_close(job *j)
     uv_close((uv_handle_t *)&j->timer, job_free);
 }
 
-/* Where every generation has ended: answers, if nobody has, and lets go of the exchange. */
+/* True where `wake` has put the job into the queue again, from where it comes to on_wake once more. */
+static bool is_listed(const job *j)
+{
+    struct job_queue *q = j->service->ready;
+    (void)pthread_mutex_lock(&q->lock);
+    bool listed = j->listed;
+    (void)pthread_mutex_unlock(&q->lock);
+    return listed;
+}
+
+/* Where every generation has ended: answers, if nobody has, and lets go of the exchange. A text's last word may have listed the
+ * job while it was being drained: then it is settled when its turn comes. */
 static void settle(job *j)
 {
     exchange *x = j->exchange;
-    if (j->n_ended < j->n_submitted) return;
+    if (j->n_ended < j->n_submitted || is_listed(j)) return;
     fill_log(j);
     x->job = NULL;
     if (!x->request) {

@@ -387,6 +387,7 @@ def test_a_drain(shipped, endless, signum):
         assert json.loads(server.log[-1])["message"] == "ended"
     finally:
         server.kill()
+        print("\n".join(server.log[-20:]))  # shown where the test fails
 
 
 def test_what_outlasts_the_drain_is_ended(endless):

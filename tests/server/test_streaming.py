@@ -271,3 +271,20 @@ def test_a_drain_that_ends_sends_the_error_event(serve, made):
     connection.close()
     plain.close()
     assert server.process.wait(20) == 0
+
+
+def test_texts_that_end_while_their_job_is_written(serve, shipped):
+    """Texts of one token end within microseconds, each of them heard of while those before it are being sent."""
+    server = serve([shipped("nrgpt-shakespeare")])
+    body = {"model": "nrgpt-shakespeare", "prompt": "ROMEO:", "max_tokens": 1, "n": 16, "stream": True, "descent": {"steps": 1}}
+    found = []
+
+    def ask_often():
+        found.extend(request(server, "POST", "/v1/completions", body).body.endswith(b"data: [DONE]\n\n") for _ in range(15))
+
+    askers = [threading.Thread(target=ask_often) for _ in range(6)]
+    for asker in askers:
+        asker.start()
+    for asker in askers:
+        asker.join(120)
+    assert found == [True] * 90

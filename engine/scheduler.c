@@ -46,13 +46,14 @@ static descent_generation *find_like(const descent_scheduler *s, const descent_g
     return same ? l : NULL;
 }
 
+/* Nobody comes to wait for one in the background, which waits for everybody itself, but by another there. */
 static void pass_on(line *l, const descent_generation *gone, descent_generation **heir)
 {
     for (descent_generation *g = l->first; g; g = g->next) {
         if (g->like != gone) continue;
-        g->like = *heir;
-        if (*heir)
-            (*heir)->followers++;
+        g->like = *heir && (*heir)->background <= g->background ? *heir : NULL;
+        if (g->like)
+            g->like->followers++;
         else if (!gone->prompt_done)
             *heir = g;
     }

@@ -386,6 +386,35 @@ static void whoever_is_not_alike_is_not_waited_for(void **state)
     tear_down(&s);
 }
 
+/* One goes away before it has begun, with two like it that have just come, the first of them in the background: the other
+ * does not come to wait for that one, which waits for it. */
+static void nobody_waits_for_the_background(void **state)
+{
+    const descent_scheduler_options options = {.max_running = 1};
+    (void)state;
+    setting s = set_up(342, TEST_NRGPT, &options);
+    gathering_begin(&s.with);
+    scheduled leaves = ask(&s, 1, 1, 1), alike = ask(&s, 0, 50, 2);
+    leaves.end_gate = true;
+    (void)shut(&s, ask(&s, 3, 1, 1));
+    scheduled *held = submit(&s, leaves), *gone = submit(&s, alike);
+    scheduled_cancel(held);
+    scheduled_cancel(gone);
+    gathering_open(&s.with);
+    gathering_wait_for_gate(&s.with); /* the first of both is buried: what comes now is not in a line when the second is */
+    alike.options.like = gone->generation;
+    alike.options.background = true;
+    const scheduled *behind = submit(&s, alike);
+    alike.options.background = false;
+    const scheduled *ahead = submit(&s, alike);
+    gathering_open(&s.with);
+    gathering_wait(&s.with, s.count);
+    assert_true(ahead->last_call < behind->first_call);
+    expect_alone(&s, ahead);
+    expect_alone(&s, behind);
+    tear_down(&s);
+}
+
 /* A prompt that goes on where an earlier text ended finds what was generated, and its text is as of a prompt never seen; but
  * not what was computed with steps of another size. */
 static void a_second_turn_finds_the_first(void **state)
@@ -850,6 +879,7 @@ int main(void)
                                        cmocka_unit_test(the_background_runs_while_nobody_else_is_there),
                                        cmocka_unit_test(choices_of_one_prompt_share_its_pages),
                                        cmocka_unit_test(whoever_is_not_alike_is_not_waited_for),
+                                       cmocka_unit_test(nobody_waits_for_the_background),
                                        cmocka_unit_test(a_second_turn_finds_the_first),
                                        cmocka_unit_test(what_is_found_at_a_smaller_depth_is_deepened),
                                        cmocka_unit_test(what_alone_cannot_fit_is_refused),

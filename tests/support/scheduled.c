@@ -67,6 +67,13 @@ static void keep(scheduled *s, const descent_choice *choice)
     s->tokens[s->generated++] = choice->token;
 }
 
+static void stand_at_gate(gathering *with)
+{
+    size_t mine = ++with->gates_shut;
+    (void)pthread_cond_broadcast(&with->changed);
+    while (with->gates_open < mine) (void)pthread_cond_wait(&with->changed, &with->lock);
+}
+
 static bool chosen(void *user, const descent_choice *choice)
 {
     scheduled *s = user;
@@ -78,12 +85,8 @@ static bool chosen(void *user, const descent_choice *choice)
     if (s->generated + s->prompt_read == 0) s->first_call = with->calls;
     with->calls++;
     keep(s, choice);
-    if (s->gate) {
-        size_t mine = ++with->gates_shut;
-        s->gate = false;
-        (void)pthread_cond_broadcast(&with->changed);
-        while (with->gates_open < mine) (void)pthread_cond_wait(&with->changed, &with->lock);
-    }
+    if (s->gate) stand_at_gate(with);
+    s->gate = false;
     bool cancel = choice->token_chosen ? s->generated == s->cancel_after : s->prompt_read == s->cancel_at_read;
     if (cancel) descent_generation_cancel(s->generation);
     bool more = s->generated == 0 || s->generated != s->stop_after;
@@ -98,6 +101,7 @@ static void ended(void *user, const descent_generation_report *report)
     (void)pthread_mutex_lock(&with->lock);
     s->report = *report;
     s->last_call = with->calls++;
+    if (s->end_gate) stand_at_gate(with);
     s->ends++;
     s->generation = NULL;
     with->ended++;

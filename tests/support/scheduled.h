@@ -25,6 +25,7 @@ typedef struct scheduled {
     size_t cancel_after;                /* `chosen` cancels with that token */
     size_t cancel_at_read;              /* and with that prompt position read (1 the first) */
     bool gate;                          /* its first `chosen` waits until gathering_open; then false */
+    bool end_gate;                      /* so does its `ended` */
     descent_generation *generation;     /* until it has ended */
     descent_generation *generation_was; /* the same, for ever: nothing but another's `like` */
 

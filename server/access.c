@@ -206,7 +206,7 @@ static bool presented_key(const http_request *request, unsigned char text[KEY_SI
     static const char scheme[] = "Bearer ";
     const char *header = http_header(request, "Authorization");
     memset(text, 0, KEY_SIZE);
-    if (!header || strncasecmp(header, scheme, sizeof scheme - 1)) return false;
+    if (!header || strncasecmp(header, scheme, sizeof scheme - 1) != 0) return false;
     header += sizeof scheme - 1;
     while (*header == ' ') header++;
     size_t length = strlen(header);

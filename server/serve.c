@@ -337,7 +337,7 @@ static void watch_signals(server *s)
         (void)uv_signal_start(&s->signals[i], on_signal, signals[i]);
     }
     uv_timer_t *timers[] = {&s->turn, &s->delay, &s->deadline, &s->last_words};
-    for (size_t i = 0; i < sizeof timers / sizeof *timers; i++) {
+    for (size_t i = 0; i < sizeof timers / sizeof timers[0]; i++) {
         (void)uv_timer_init(&s->loop, timers[i]);
         timers[i]->data = s;
     }

@@ -183,7 +183,7 @@ static bool check(exchange *x, bool admin, api_error *error)
     }
     if (!r->always && s->state == SERVICE_LOADING) return service_loading(error);
     if (!r->always && s->state == SERVICE_REFUSING) return refuse_ending(error);
-    return strcmp(r->method, "POST") || check_body(s, x->request, error);
+    return strcmp(r->method, "POST") != 0 || check_body(s, x->request, error);
 }
 
 /* ---- The life of an exchange ------------------------------------------------------------------------------------ */

@@ -157,6 +157,11 @@ def test_a_stream_that_fails_ends_without_its_end(server):
     server.idle()
 
 
+def first_chunk(response):
+    while not (line := response.readline()).startswith(b"data: "):
+        assert line, "the stream ended without a chunk"
+
+
 # ---- Clients that leave, and slow ones -----------------------------------------------------------------------------------
 
 
@@ -201,8 +206,7 @@ def test_the_log_and_the_metrics_add_up(serve, made):
     """What a client that left had computed for it is counted too."""
     server = serve([made["slow"]])
     connection, response = open_stream(server, "/v1/completions", LONG)
-    while b"choices" not in response.readline():
-        pass
+    first_chunk(response)
     connection.sock.close()
     connection.close()
     server.idle()
@@ -257,8 +261,7 @@ def test_a_reader_of_one_byte_at_a_time_holds_nobody_up(serve, made):
 def test_a_drain_that_ends_sends_the_error_event(serve, made):
     server = serve([made["slow"]], "--drain", "0.3")
     connection, response = open_stream(server, "/v1/completions", LONG)
-    while b"choices" not in response.readline():
-        pass
+    first_chunk(response)
     plain = ask(server, LONG)
     server.running(2)
     server.terminate()

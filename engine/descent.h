@@ -517,8 +517,9 @@ typedef struct descent_generation_options {
                                  `observe`, each step once; shares no pages */
     bool observe_prompt;      /* the prompt's other rows too */
     descent_generation *like; /* a generation submitted before, with the same prompt, depth, step_scale and group: this one waits
-                                 for its prompt, to share the pages. Whoever differs, or has ended meanwhile (nothing is read
-                                 through the handle), is not waited for; nor is one in the background, but by another there */
+                                 for its prompt, to share the pages. Whoever differs, shares none, or has ended meanwhile (nothing
+                                 is read through the handle) is not waited for; nor is one in the background, but by another
+                                 there */
     bool background;          /* runs only while no other generation is there: its rows leave the batch for another's, or finish
                                  their tokens first where the model does not deepen */
     descent_generation_calls calls;

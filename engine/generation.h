@@ -61,8 +61,7 @@ size_t generation_most_held(const descent_generation *g);
 /* Planes that its pages need. */
 uint32_t generation_planes(const descent_generation *g, const descent_model *model);
 
-/* Makes the sequence of its text and takes it out of the lines' time into the computing time. Fails with DESCENT_LIMIT or
- * DESCENT_NO_MEMORY, no memory held. */
+/* Makes the sequence of its text, nothing computed. Fails with DESCENT_LIMIT or DESCENT_NO_MEMORY, no memory held. */
 descent_code generation_begin(descent_generation *g, descent_cache *cache, descent_status *status);
 /* Lets all its memory go but the text. */
 void generation_release(descent_generation *g);

@@ -38,7 +38,7 @@ static descent_generation *find_like(const descent_scheduler *s, const descent_g
 {
     descent_generation *l = s->live;
     while (l && l != like) l = l->live_before;
-    if (!l || l->background > g->background || g->options.no_sharing) return NULL;
+    if (!l || l->background > g->background || g->options.no_sharing || l->read_prompt || l->observe) return NULL;
     bool same = l->prompt_count == g->prompt_count && l->options.share_group == g->options.share_group &&
                 !memcmp(&l->options.depth, &g->options.depth, sizeof g->options.depth) &&
                 !memcmp(&l->options.step_scale, &g->options.step_scale, sizeof g->options.step_scale) &&

@@ -386,6 +386,33 @@ static void whoever_is_not_alike_is_not_waited_for(void **state)
     tear_down(&s);
 }
 
+/* Pages that will not be shared are not waited for. */
+static void whoever_shares_nothing_is_not_waited_for(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 3; how++) { /* the last of them shares */
+        const descent_scheduler_options options = {.chunk = 4};
+        setting s = set_up(343, TEST_NRGPT, &options);
+        gathering_begin(&s.with);
+        scheduled first = ask(&s, 0, 50, 2), second = first, other = ask(&s, 3, 1, 1);
+        first.options.read_prompt = how == 0;
+        first.options.observe = how == 1 ? DESCENT_OBSERVE_CONVERGENCE : 0;
+        first.options.calls.observe = never_observed;
+        (void)shut(&s, other);
+        second.options.like = submit(&s, first)->generation;
+        (void)submit(&s, second);
+        other.gate = true;
+        (void)submit(&s, other);
+        gathering_open(&s.with);
+        gathering_wait_for_gate(&s.with); /* the other's, long before the first's prompt is there */
+        descent_scheduler_state now = descent_scheduler_describe(s.scheduler);
+        assert_int_equal(now.running, how < 2 ? 3 : 2);
+        gathering_open(&s.with);
+        gathering_wait(&s.with, s.count);
+        tear_down(&s);
+    }
+}
+
 /* One goes away before it has begun, with two like it that have just come, the first of them in the background: the other
  * does not come to wait for that one, which waits for it. */
 static void nobody_waits_for_the_background(void **state)
@@ -880,6 +907,7 @@ int main(void)
                                        cmocka_unit_test(choices_of_one_prompt_share_its_pages),
                                        cmocka_unit_test(whoever_is_not_alike_is_not_waited_for),
                                        cmocka_unit_test(nobody_waits_for_the_background),
+                                       cmocka_unit_test(whoever_shares_nothing_is_not_waited_for),
                                        cmocka_unit_test(a_second_turn_finds_the_first),
                                        cmocka_unit_test(what_is_found_at_a_smaller_depth_is_deepened),
                                        cmocka_unit_test(what_alone_cannot_fit_is_refused),

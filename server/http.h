@@ -82,6 +82,8 @@ bool http_peer_is_loopback(const http_request *request);
 uint64_t http_declared_length(const http_request *request);
 /* The whole body, behind handler.complete; NUL-terminated for convenience, but may hold NULs. */
 const char *http_body(const http_request *request, size_t *bytes);
+/* The same, to keep behind handler.done: the caller's to free, and the request has none any more. NULL where it is empty. */
+char *http_take_body(http_request *request, size_t *bytes);
 /* The client's X-Request-Id where it is [A-Za-z0-9._-]{1,128}, or one made here. Sent back as x-request-id. */
 const char *http_request_id(const http_request *request);
 uint64_t http_arrived(const http_request *request); /* uv_hrtime of its first byte */

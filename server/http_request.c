@@ -68,6 +68,15 @@ const char *http_body(const http_request *request, size_t *bytes)
     return request->body ? request->body : "";
 }
 
+char *http_take_body(http_request *request, size_t *bytes)
+{
+    char *body = request->body;
+    *bytes = request->body_bytes;
+    request->body = NULL;
+    request->body_bytes = request->body_room = 0;
+    return body;
+}
+
 const char *http_request_id(const http_request *request)
 {
     return request->id;

@@ -6,6 +6,7 @@
 #include "job.h"
 
 #include "answer.h"
+#include "reading.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -383,11 +384,8 @@ static void settle(job *j)
     if (j->n_ended < j->n_submitted || is_listed(j)) return;
     fill_log(j);
     x->job = NULL;
-    if (!x->request) {
-        exchange_job_over(x);
-    } else if (!j->answered && !j->gone) {
-        (j->error.status ? end_with_error : end_well)(j);
-    }
+    if (x->request && !j->answered && !j->gone) (j->error.status ? end_with_error : end_well)(j);
+    exchange_settle(x);
     job_close(j);
 }
 
@@ -542,41 +540,40 @@ static void job_start(job *j)
     send_out(j);
 }
 
-static void begin(exchange *x, request_kind kind)
+static void read_request(reading *r)
 {
-    size_t bytes;
-    const char *body = http_body(x->request, &bytes);
-    service *s = x->service;
-    generation_request request;
+    const service *s = r->service;
+    (void)request_read(r->kind, r->body, r->bytes, &s->models, &s->options->limits, random_bits() & SEED_MASK, &r->request,
+                       &r->error);
+}
+
+static void begin(reading *r)
+{
+    exchange *x = r->exchange;
     api_error error = {0};
-    if (!request_read(kind, body, bytes, &s->models, &s->options->limits, random_bits() & SEED_MASK, &request, &error)) {
-        exchange_fail(x, &error);
-        return;
-    }
-    uint32_t choices = request.best_of > request.n ? request.best_of : request.n;
-    job *j = admit(s, request.n_prompts * choices, &error) ? job_make(x, &request) : NULL;
+    uint32_t choices = r->request.best_of > r->request.n ? r->request.best_of : r->request.n;
+    job *j = admit(x->service, r->request.n_prompts * choices, &error) ? job_make(x, &r->request) : NULL;
     if (j) {
         job_start(j);
         return;
     }
-    request_release(&request);
     if (!error.status) (void)no_memory(&error);
     exchange_fail(x, &error);
 }
 
 void endpoint_completions(exchange *x)
 {
-    begin(x, REQUEST_COMPLETION);
+    reading_start(x, REQUEST_COMPLETION, read_request, begin);
 }
 
 void endpoint_chat(exchange *x)
 {
-    begin(x, REQUEST_CHAT);
+    reading_start(x, REQUEST_CHAT, read_request, begin);
 }
 
 void endpoint_trace(exchange *x)
 {
-    begin(x, REQUEST_TRACE);
+    reading_start(x, REQUEST_TRACE, read_request, begin);
 }
 
 /* ---- Up and down -------------------------------------------------------------------------------------------------- */

@@ -111,6 +111,7 @@ void exchange_fail(exchange *x, const api_error *error)
         http_add_header(x->request, "Retry-After", seconds);
     }
     if (error->no_retry) http_add_header(x->request, "x-should-retry", "false");
+    if (error->status == 503 && x->service->state == SERVICE_REFUSING) http_add_header(x->request, "Connection", "close");
     if (error->status == 401) http_add_header(x->request, "WWW-Authenticate", "Bearer");
     const char *said = error->quotes_prompt ? "(it quotes the prompt)" : error->message;
     (void)snprintf(x->log_error, sizeof x->log_error, "%.*s", (int)sizeof x->log_error - 1, said);
@@ -246,9 +247,18 @@ bool service_idle(const service *s)
     return !s->exchanges;
 }
 
-void exchange_job_over(exchange *x)
+void exchange_settle(exchange *x)
 {
-    if (!x->request) exchange_close(x);
+    if (!x->request && !x->job && !x->reading) exchange_close(x);
+}
+
+bool exchange_may_begin(exchange *x)
+{
+    if (x->route->always || x->service->state != SERVICE_REFUSING) return true;
+    api_error error = {0};
+    (void)refuse_ending(&error);
+    exchange_fail(x, &error);
+    return false;
 }
 
 static void begin(service *s, http_request *request, bool admin)
@@ -266,7 +276,6 @@ static void begin(service *s, http_request *request, bool admin)
         return;
     }
     if (check(x, admin, &error)) return;
-    if (s->state == SERVICE_REFUSING) http_add_header(request, "Connection", "close");
     exchange_fail(x, &error);
 }
 
@@ -280,26 +289,20 @@ static void on_admin_headers(void *user, http_request *request)
     begin(user, request, true);
 }
 
-/* A body that took its time may find another state than its headers did. */
 static void on_complete(void *user, http_request *request)
 {
-    const service *s = user;
+    (void)user;
     exchange *x = http_context(request);
-    api_error error = {0};
-    if (x->route->always || s->state != SERVICE_REFUSING) {
-        x->route->run(x);
-        return;
-    }
-    (void)refuse_ending(&error);
-    http_add_header(request, "Connection", "close");
-    exchange_fail(x, &error);
+    if (exchange_may_begin(x)) x->route->run(x);
 }
 
 static void on_gone(void *user, http_request *request)
 {
     (void)user;
     exchange *x = http_context(request);
-    if (x && x->job) job_gone(x->job);
+    if (!x) return;
+    x->gone = true;
+    if (x->job) job_gone(x->job);
 }
 
 static void on_done(void *user, http_request *request)
@@ -310,7 +313,7 @@ static void on_done(void *user, http_request *request)
     x->log.status = http_status(request);
     x->log.seconds = (double)(uv_hrtime() - http_arrived(request)) / 1e9;
     x->request = NULL;
-    if (!x->job) exchange_close(x);
+    exchange_settle(x);
 }
 
 http_handler service_handler(service *s)

@@ -43,19 +43,26 @@ typedef struct service {
     void (*drained)(struct service *s); /* while refusing: the last exchange has ended; called from its end, so closes nothing */
 } service;
 
-/* One request from its headers to its end. It lives until its HTTP request is done and its job is over, whichever is last: the
- * generations of a client that left are counted in its line of the log like any other's. */
+/* One request from its headers to its end. It lives until its HTTP request is done and its reading and its job are over,
+ * whichever is last: the generations of a client that left are counted in its line of the log like any other's. */
 struct exchange {
     service *service;
     http_request *request;     /* NULL once it is done, while the job is still ending */
     const struct route *route; /* NULL: no such path */
     uint64_t key_group;        /* the number of the key it came with, 0 without keys: descent_generation_options.share_group */
     job *job;                  /* NULL: none, or over */
+    bool reading;              /* its body is being read: reading.c */
+    bool gone;                 /* the client has left */
     log_request log;           /* filled as things become known; its texts live here */
     char log_id[HTTP_ID_SIZE], log_method[16], log_path[256], log_peer[64]; /* service.c's */
     char log_steps[24], log_model[160], log_error[256], log_ignored[80];
     exchange *next, *previous;
 };
+
+/* False, and refused, where the server takes no new work any more: what took its time may find another state than it began in. */
+bool exchange_may_begin(exchange *x);
+/* Behind the end of its job or of its reading: frees the exchange where all is over, its request too. */
+void exchange_settle(exchange *x);
 
 /* Answers; the JSON is released here. Compact, UTF-8; NULL stands for memory that ran out: 500. */
 void exchange_reply(exchange *x, unsigned status, json_t *body);
@@ -91,10 +98,6 @@ int jobs_open(service *s);
 void jobs_close(service *s);
 
 /* ---- service.c ---------------------------------------------------------------------------------------------------- */
-
-/* job.c: the exchange's last generation has ended, x->log is filled and x->job is NULL. Frees the exchange where its request is
- * done already. */
-void exchange_job_over(exchange *x);
 
 /* The handler for http_listen; `user` is the service. `admin_only`: nothing but /health, /ready and /metrics is there. */
 http_handler service_handler(service *s);

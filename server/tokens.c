@@ -1,19 +1,8 @@
 /* tokens.c: texts to tokens and back: /tokenize, /detokenize, /tokenizer_info. The time they take is linear in the body, which
  * --max-body bounds. */
-#include "service.h"
+#include "reading.h"
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-/* The request's object, or NULL after an answer. */
-static json_t *read_body(exchange *x, api_error *error)
-{
-    size_t bytes;
-    const char *text = http_body(x->request, &bytes);
-    return fields_parse(text, bytes, x->service->options->limits.json_depth, error);
-}
 
 /* The model a body names, which must have a tokenizer. */
 static bool find_tokenizer(const service *s, const char *name, served_model **model, api_error *error)
@@ -23,29 +12,41 @@ static bool find_tokenizer(const service *s, const char *name, served_model **mo
     return api_fail(error, 400, "model", "unsupported_parameter", "%s has no tokenizer: its file carries none", (*model)->id);
 }
 
-/* ---- /tokenize -------------------------------------------------------------------------------------------------- */
-
-/* {"tokens":[...],"count":n,"max_model_len":context}: written, since as jansson's values ids take thirty times their bytes. */
-static void reply_tokens(exchange *x, const served_model *m, const uint32_t *tokens, size_t count)
+/* Calls `convert` with the fields of a body. */
+static void with_fields(reading *r, void (*convert)(reading *r, const fields *f))
 {
-    char *body = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&body, &bytes);
-    if (out) {
-        (void)fputs("{\"tokens\":[", out);
-        for (size_t i = 0; i < count; i++) (void)fprintf(out, i ? ",%" PRIu32 : "%" PRIu32, tokens[i]);
-        (void)fprintf(out, "],\"count\":%zu,\"max_model_len\":%" PRIu32 "}", count, m->info->context);
-    }
-    bool good = out && !ferror(out);
-    if (out && fclose(out) != 0) good = false;
-    if (good)
-        exchange_reply_text(x, 200, body, bytes);
-    else
-        exchange_reply(x, 500, NULL);
-    free(body);
+    json_t *body = fields_parse(r->body, r->bytes, r->service->options->limits.json_depth, &r->error);
+    fields f = {.object = body, .path = "", .error = &r->error};
+    if (body) convert(r, &f);
+    json_decref(body);
+    if (r->error.status || !r->answer.failed) return;
+    (void)api_fail(&r->error, 500, NULL, NULL, "no memory for the answer");
+    r->error.no_retry = true;
 }
 
-static void tokenize(exchange *x, const fields *f, api_error *error)
+static void answer(reading *r)
+{
+    exchange_reply_text(r->exchange, 200, r->answer.text, r->answer.bytes);
+}
+
+/* ---- /tokenize -------------------------------------------------------------------------------------------------- */
+
+/* {"tokens":[...],"count":n,"max_model_len":context} */
+static void put_tokens(json_text *out, const served_model *m, const uint32_t *tokens, size_t count)
+{
+    json_text_put(out, "{\"tokens\":[");
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0) json_text_put(out, ",");
+        json_text_unsigned(out, tokens[i]);
+    }
+    json_text_put(out, "],\"count\":");
+    json_text_unsigned(out, count);
+    json_text_put(out, ",\"max_model_len\":");
+    json_text_unsigned(out, m->info->context);
+    json_text_put(out, "}");
+}
+
+static void tokenize(reading *r, const fields *f)
 {
     served_model *m;
     size_t bytes = 0, count;
@@ -54,87 +55,94 @@ static void tokenize(exchange *x, const fields *f, api_error *error)
     const char *param = "content", *text = fields_text(f, "content", NULL, &bytes);
     if (fields_any(f, "prompt")) text = fields_text(f, param = "prompt", NULL, &bytes);
     bool special = fields_bool(f, "add_special_tokens", true), parse = fields_bool(f, "parse_special", false);
-    if (!fields_ok(f) || !find_tokenizer(x->service, model, &m, error)) return;
+    if (!fields_ok(f) || !find_tokenizer(r->service, model, &m, f->error)) return;
     if (!text) {
-        (void)api_fail(error, 400, "prompt", NULL, "prompt or content must be a text");
+        (void)api_fail(f->error, 400, "prompt", NULL, "prompt or content must be a text");
         return;
     }
     descent_status status;
     int flags = (special ? DESCENT_ADD_SPECIAL : 0) | (parse ? DESCENT_PARSE_SPECIAL : 0);
     if (descent_tokenizer_encode(m->tokenizer, text, bytes, flags, &tokens, &count, &status) != DESCENT_OK) {
-        (void)api_fail_status(error, param, &status);
+        (void)api_fail_status(f->error, param, &status);
+        f->error->quotes_prompt = true;
         return;
     }
-    reply_tokens(x, m, tokens, count);
+    put_tokens(&r->answer, m, tokens, count);
     descent_free(tokens);
+}
+
+static void read_tokenize(reading *r)
+{
+    with_fields(r, tokenize);
 }
 
 void endpoint_tokenize(exchange *x)
 {
-    api_error error = {0};
-    json_t *body = read_body(x, &error);
-    fields f = {.object = body, .path = "", .error = &error};
-    if (body) tokenize(x, &f, &error);
-    if (error.status) exchange_fail(x, &error);
-    json_decref(body);
+    reading_start(x, REQUEST_COMPLETION, read_tokenize, answer);
 }
 
 /* ---- /detokenize ------------------------------------------------------------------------------------------------ */
 
-/* The text of the ids in `tokens`, as JSON; NULL where there is an error, or no memory. */
-static json_t *decode(const descent_tokenizer *tokenizer, json_t *tokens, api_error *error)
+/* The text of the ids in `tokens`, as a JSON string. */
+static void put_text(json_text *out, const descent_tokenizer *tokenizer, json_t *tokens, api_error *error)
 {
     uint32_t vocab = descent_tokenizer_describe(tokenizer)->vocab;
     descent_decoder *decoder;
     descent_status status;
-    char *text = NULL;
-    size_t bytes = 0, piece;
-    if (descent_decoder_create(tokenizer, &decoder, &status) != DESCENT_OK) return NULL;
-    FILE *out = open_memstream(&text, &bytes);
+    json_text text = {0};
+    size_t piece;
+    if (descent_decoder_create(tokenizer, &decoder, &status) != DESCENT_OK) {
+        (void)api_fail_status(error, NULL, &status);
+        return;
+    }
     const char *certain = "";
-    for (size_t i = 0; out && certain && i < json_array_size(tokens) && !error->status; i++) {
+    for (size_t i = 0; certain && i < json_array_size(tokens) && !error->status; i++) {
         json_t *id = json_array_get(tokens, i);
         if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= (json_int_t)vocab) {
             (void)api_fail(error, 400, "tokens", NULL, "tokens[%zu] must be an id from 0 to %" PRIu32, i, vocab - 1);
         } else {
             certain = descent_decoder_push(decoder, (uint32_t)json_integer_value(id), &piece);
-            if (certain) (void)fwrite(certain, 1, piece, out);
+            if (certain) json_text_bytes(&text, certain, piece);
         }
     }
-    if (out && certain) certain = descent_decoder_finish(decoder, &piece);
-    if (out && certain) (void)fwrite(certain, 1, piece, out);
-    bool good = out && certain && !ferror(out);
-    if (out && fclose(out) != 0) good = false;
-    json_t *decoded = good && !error->status ? json_stringn(text, bytes) : NULL;
-    free(text);
+    if (certain) certain = descent_decoder_finish(decoder, &piece);
+    if (certain) json_text_bytes(&text, certain, piece);
+    json_text_string(out, text.text ? text.text : "", text.bytes);
+    out->failed |= text.failed || !certain;
+    json_text_release(&text);
     descent_decoder_destroy(decoder);
-    return decoded;
 }
 
-static void detokenize(exchange *x, const fields *f, api_error *error)
+static void detokenize(reading *r, const fields *f)
 {
     served_model *m;
     size_t bytes = 0;
     const char *model = fields_text(f, "model", NULL, &bytes);
     json_t *tokens = fields_array(f, "tokens");
-    if (!fields_ok(f) || !find_tokenizer(x->service, model, &m, error)) return;
+    if (!fields_ok(f) || !find_tokenizer(r->service, model, &m, f->error)) return;
     if (!tokens) {
-        (void)api_fail(error, 400, "tokens", NULL, "tokens must be a list of ids");
+        (void)api_fail(f->error, 400, "tokens", NULL, "tokens must be a list of ids");
         return;
     }
-    json_t *text = decode(m->tokenizer, tokens, error);
-    if (!error->status) exchange_reply(x, 200, json_pack("{s:O, s:O}", "prompt", text, "content", text));
-    json_decref(text);
+    json_text text = {0};
+    put_text(&text, m->tokenizer, tokens, f->error);
+    json_text_put(&r->answer, "{\"prompt\":");
+    json_text_bytes(&r->answer, text.text, text.bytes);
+    json_text_put(&r->answer, ",\"content\":");
+    json_text_bytes(&r->answer, text.text, text.bytes);
+    json_text_put(&r->answer, "}");
+    r->answer.failed |= text.failed;
+    json_text_release(&text);
+}
+
+static void read_detokenize(reading *r)
+{
+    with_fields(r, detokenize);
 }
 
 void endpoint_detokenize(exchange *x)
 {
-    api_error error = {0};
-    json_t *body = read_body(x, &error);
-    fields f = {.object = body, .path = "", .error = &error};
-    if (body) detokenize(x, &f, &error);
-    if (error.status) exchange_fail(x, &error);
-    json_decref(body);
+    reading_start(x, REQUEST_COMPLETION, read_detokenize, answer);
 }
 
 /* ---- /tokenizer_info -------------------------------------------------------------------------------------------- */

@@ -6,9 +6,9 @@
  * through the layers together.
  *
  * Memory is taken as rows go in. Where there is none left the generation that began last gives up its own and goes to the
- * head of the line; as those in the line begin in its order, the running ones are always older than the waiting ones, and
- * the first of all is never interrupted for another. A waiting one begins when its text fits beside what the running ones
- * still lack, and a page for each that will grow: otherwise it would be paused at once and its work be lost. */
+ * head of the line; as whoever begins stands behind those that run, the first of these is never interrupted for another. A
+ * waiting one begins when its text fits beside what the running ones still lack, and a page for each that will grow:
+ * otherwise it would be paused at once and its work be lost. */
 #include "scheduler.h"
 #include "sequence.h"
 #include "status.h"

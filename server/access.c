@@ -168,12 +168,16 @@ static bool listed(const char *const *list, const char *text)
     return false;
 }
 
-/* The name in a Host header, without port and brackets. */
+/* The name in a Host header, without port and brackets; all of it where something else follows a bracket. */
 static void host_name(const char *header, char name[HOST_SIZE])
 {
-    bool bracket = *header == '[';
-    if (bracket) header++;
-    (void)snprintf(name, HOST_SIZE, "%.*s", (int)strcspn(header, bracket ? "]" : ":"), header);
+    size_t length = strcspn(header, ":");
+    if (*header == '[') {
+        const char *close = strchr(header, ']');
+        bool whole = close && (!close[1] || close[1] == ':');
+        length = whole ? (size_t)(close - ++header) : strlen(header);
+    }
+    (void)snprintf(name, HOST_SIZE, "%.*s", (int)(length < HOST_SIZE ? length : HOST_SIZE - 1), header);
 }
 
 static bool is_loopback(const char *name)

@@ -114,10 +114,11 @@ void http_connection_say(http_connection *connection, unsigned status, const cha
     char json[HTTP_ERROR_SIZE], text[SAY_SIZE];
     int length = http_error_json(status, message, json);
     const char *id = connection->request ? connection->request->id : "";
-    int bytes =
-        snprintf(text, sizeof text,
-                 "HTTP/1.1 %u %s\r\nConnection: close\r\nContent-Type: application/json\r\n%s%s%sContent-Length: %d\r\n\r\n%s",
-                 status, MHD_get_reason_phrase_for(status), *id ? "x-request-id: " : "", id, *id ? "\r\n" : "", length, json);
+    const char *later = status == 429 || status == 503 ? "Retry-After: 1\r\n" : "";
+    int bytes = snprintf(
+        text, sizeof text,
+        "HTTP/1.1 %u %s\r\nConnection: close\r\nContent-Type: application/json\r\n%s%s%s%sContent-Length: %d\r\n\r\n%s", status,
+        MHD_get_reason_phrase_for(status), later, *id ? "x-request-id: " : "", id, *id ? "\r\n" : "", length, json);
     if (bytes < 0 || bytes >= (int)sizeof text) return;
     if (!connection->identity)
         (void)send(connection->fd, text, (size_t)bytes, MSG_DONTWAIT | MSG_NOSIGNAL);

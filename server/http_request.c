@@ -91,7 +91,7 @@ uint64_t http_arrived(const http_request *request)
 
 /* How a request is framed, from the headers that say so. */
 typedef struct framing {
-    bool host, host_due;         /* HTTP/1.1 asks for one */
+    unsigned hosts;              /* HTTP/1.1 asks for one */
     unsigned lengths, encodings; /* of those headers */
     bool chunked;
     const char *length; /* of the last Content-Length */
@@ -115,7 +115,7 @@ static enum MHD_Result on_header(void *user, enum MHD_ValueKind kind, const char
     (void)kind;
     if (!value) return MHD_YES;
     if (!strcasecmp(name, "Host")) {
-        frame->host = true;
+        frame->hosts++;
     } else if (!strcasecmp(name, "Content-Length")) {
         if (frame->lengths++ && strcmp(frame->length, value) != 0) frame->differ = true;
         frame->length = value;
@@ -196,8 +196,8 @@ static void check_framing(http_request *request, const framing *frame)
         refuse(request, 501, "the only transfer encoding of a body understood here is chunked");
     else if ((frame->encodings && frame->lengths) || frame->differ)
         refuse(request, 400, "more than one header says how long the body is");
-    else if (request->chunked && !frame->host)
-        refuse(request, 400, "a request of HTTP/1.1 has a Host header");
+    else if (frame->hosts > 1 || (request->chunked && !frame->hosts))
+        refuse(request, 400, "a request of HTTP/1.1 has one Host header");
     else if (request->declared != UINT64_MAX && request->declared > request->connection->server->options.max_body)
         refuse(request, 413, "the body is longer than this server takes");
 }

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -93,11 +94,14 @@ static void begin(line *l, log_format format, log_level level)
         put(l, "%s.%03ldZ %-7s", date, now.tv_nsec / 1000000, name);
 }
 
-/* Standard error may be a pipe whose reader is gone or slow: a line that does not leave is lost, the server goes on. */
+/* Standard error may be a pipe whose reader is gone or slow: a line that does not leave is lost, the server goes on. A pipe
+ * that can be written to has room for LINE_MOST bytes. */
 static void end(line *l, log_format format)
 {
+    struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
     if (format == LOG_JSON) put(l, "}");
     l->text[l->bytes++] = '\n';
+    if (poll(&out, 1, 0) == 0) return;
     for (size_t sent = 0; sent < l->bytes;) {
         ssize_t n = write(STDERR_FILENO, l->text + sent, l->bytes - sent);
         if (n < 0 && errno != EINTR) return;

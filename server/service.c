@@ -176,7 +176,8 @@ static bool check(exchange *x, bool admin, api_error *error)
     const service *s = x->service;
     const route *r = x->route;
     const char *path = http_path(x->request), *method = http_method(x->request);
-    if (!admin && !access_check(s->access, x->request, r && r->open, &x->key_group, error)) return false;
+    bool open = (r && r->open) || !strcmp(method, "OPTIONS");
+    if (!admin && !access_check(s->access, x->request, open, &x->key_group, error)) return false;
     if (!r) return refuse_path(path, admin, error);
     if (!method_fits(r, method)) {
         http_add_header(x->request, "Allow", allowed_methods(r));

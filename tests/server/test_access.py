@@ -47,7 +47,7 @@ def test_everything_but_probes_wants_a_key(serve, shipped, key_file, tmp_path):
     for path in OPEN:
         assert request(server, "GET", path).status == 200
         assert request(server, "GET", path, headers=bearer("wrong")).status == 200
-    assert request(server, "OPTIONS", "/v1/models").status == 204
+    assert request(server, "OPTIONS", "/v1/models").status == 204 and request(server, "OPTIONS", "/nope").status == 404
     wrong = [{}, bearer("wrong"), bearer(""), bearer(KEYS[0][:-1]), bearer(KEYS[0] + "0"), bearer(KEYS[0].upper()), bearer("x" * 256),
              bearer("# ours"), bearer(" "), {"Authorization": KEYS[0]}, {"Authorization": f"Basic {KEYS[0]}"}, {"X-Api-Key": KEYS[0]}]
     for method, path, body in GUARDED:
@@ -98,10 +98,24 @@ def test_files_without_keys_are_refused(shipped, tmp_path, text, words):
     assert "No such file" in fails([shipped("nrgpt-shakespeare")], "--api-key-file", tmp_path / "missing")
 
 
+@pytest.mark.parametrize("flags, shared", [([], False), (["--share-cache"], True)])
+def test_what_one_key_asked_is_cached_for_that_key_only(serve, shipped, key_file, flags, shared):
+    server = serve([shipped("nrgpt-shakespeare")], "--api-key-file", key_file, *flags)
+
+    def cached(key):
+        body = {"model": "nrgpt-shakespeare", "prompt": "FIRST CITIZEN: before we proceed any further, hear me speak.\n" * 2, "max_tokens": 1}
+        usage = request(server, "POST", "/v1/completions", body, bearer(key)).json["usage"]
+        return usage["prompt_tokens_details"]["cached_tokens"]
+
+    assert cached(KEYS[0]) == 0
+    assert (cached(KEYS[1]) > 0) == shared
+    assert cached(KEYS[0]) > 0 and cached(KEYS[1]) > 0
+
+
 # ---- Host --------------------------------------------------------------------------------------------------------------
 
 FOREIGN = ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "localhost.evil.example", "1.2.3.4", "[::2]:80", "10.0.0.1",
-           "notlocalhost", ".localhost", ""]
+           "notlocalhost", ".localhost", "", "[::1].evil.example", "[::1", "[::1]evil:80", "127.0.0.1@evil.example"]
 OURS = ["localhost", "localhost:1234", "LOCALHOST", "127.0.0.1", "127.5.6.7:80", "[::1]", "[::1]:8080", "a.localhost", "my.name",
         "MY.NAME:8080"]
 
@@ -224,6 +238,7 @@ def test_tls_files_that_are_none(shipped, tmp_path):
 def test_probes_answer_when_the_main_port_is_full(serve, shipped, key_file):
     server = serve([shipped("nrgpt-shakespeare")], "--admin-listen", "127.0.0.1:0", "--max-connections", "1", "--api-key-file", key_file,
                    ready=False)
+    server.until(lambda: any("/metrics also on" in line for line in server.log), "no line names the second listener")
     line = next(json.loads(line)["message"] for line in server.log if "/metrics also on" in line)
     port = int(line.split("port ")[1].split()[0])
     assert port != urlsplit(server.url).port

@@ -70,6 +70,7 @@ def test_an_address_has_so_many_connections(echo):
     refused.send("GET /peer HTTP/1.1\r\nHost: x\r\n\r\n")
     answer = refused.answer()
     assert answer.status == 429 and answer.error["type"] == "rate_limit_error" and refused.rest() == b""
+    assert answer.headers["retry-after"] == "1"
     first.close()
     refused.close()
     server.wait(lambda c: c["connections"] == 1)

@@ -40,6 +40,30 @@ static char *logged(void (*work)(void *argument), void *argument)
     return text;
 }
 
+/* A pipe nobody reads is full after a while: a line more waits for nobody. */
+static void a_reader_that_does_not_read_holds_nobody_up(void **state)
+{
+    (void)state;
+    static char text[4096];
+    int ends[2], before = dup(STDERR_FILENO);
+    assert_true(before >= 0 && pipe(ends) == 0 && fcntl(ends[1], F_SETFL, O_NONBLOCK) == 0);
+    while (write(ends[1], text, sizeof text) > 0) {
+    }
+    assert_true(fcntl(ends[1], F_SETFL, 0) == 0 && dup2(ends[1], STDERR_FILENO) >= 0);
+    (void)alarm(20);
+    log_line(LOG_INFO, "lost");
+    (void)alarm(0);
+    assert_true(read(ends[0], text, sizeof text) == sizeof text);
+    log_line(LOG_INFO, "kept");
+    assert_true(dup2(before, STDERR_FILENO) >= 0);
+    (void)close(ends[1]);
+    (void)close(before);
+    size_t last = 0;
+    for (ssize_t got; (got = read(ends[0], text, sizeof text)) > 0;) last = (size_t)got;
+    (void)close(ends[0]);
+    assert_true(last > 10 && !memcmp(text + last - 7, "kept\"}\n", 7));
+}
+
 static void write_request(void *request)
 {
     log_request_line(request);
@@ -296,6 +320,7 @@ int main(void)
         cmocka_unit_test(lines_of_the_servers_own),
         cmocka_unit_test(text_is_for_people),
         cmocka_unit_test(lines_of_threads_stay_whole),
+        cmocka_unit_test(a_reader_that_does_not_read_holds_nobody_up),
         cmocka_unit_test(made_up_fields_do_not_fill_the_log), /* last: there is room for no other name after it */
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -111,8 +111,8 @@ def test_a_prompt_that_cannot_be_used_does_not_end_the_dialogue(talk):
     one.send("{\n")
     one.expect(rb"descent: the prompt: the vocabulary has no character")
     one.expect(PROMPT)
-    one.send("x" * 200 + "\n")
-    one.expect(rb"descent: the prompt has 200 tokens, more than the 128")
+    one.send("x" * 300 + "\n")
+    one.expect(rb"descent: the prompt has 300 tokens, more than the 256")
     one.expect(PROMPT)
     one.send("//\n")  # a prompt that begins with a slash, which this vocabulary cannot spell
     one.expect(rb"the vocabulary has no character \"/\"")
@@ -128,7 +128,7 @@ def test_ctrl_c_in_the_dialogue(talk):
     one.expect(rb"[^\r\n]")
     one.interrupt()
     stopped = one.expect(rb"generated (\d+)")
-    assert int(stopped[1]) < 127
+    assert int(stopped[1]) < 255
     one.expect(PROMPT)
     one.interrupt()
     one.expect(PROMPT)
@@ -136,7 +136,7 @@ def test_ctrl_c_in_the_dialogue(talk):
     one.expect(rb"T = 1, ")
     one.expect(PROMPT)
     one.send("A\n")
-    one.expect(rb"generated 128")
+    one.expect(rb"generated 256")
     one.expect(PROMPT)
     one.send("\x04")
     assert one.finish() == 0

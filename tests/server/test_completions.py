@@ -167,15 +167,21 @@ def test_a_model_without_tokenizer_names_tokens_by_id(server):
     assert choice["logprobs"]["text_offset"] == [0, 0, 0, 0]
 
 
+def context(server):
+    """Of nrgpt-shakespeare."""
+    return request(server, "GET", "/v1/models/nrgpt-shakespeare").json["descent"]["context"]
+
+
 def test_a_prompt_that_fills_the_context_still_yields_one_token(server):
-    answer = complete(server, "nrgpt-shakespeare", [5] * 128, max_tokens=1, logprobs=1, echo=True, temperature=0, seed=1)
-    assert len(answer["choices"][0]["logprobs"]["tokens"]) == 129
+    whole = context(server)
+    answer = complete(server, "nrgpt-shakespeare", [5] * whole, max_tokens=1, logprobs=1, echo=True, temperature=0, seed=1)
+    assert len(answer["choices"][0]["logprobs"]["tokens"]) == whole + 1
     assert answer["choices"][0]["finish_reason"] == "length"
 
 
 def test_reaching_the_end_of_the_context(server):
-    answer = complete(server, "nrgpt-shakespeare", [5] * 120, max_tokens=100, ignore_eos=True)
-    assert answer["choices"][0]["finish_reason"] == "length" and answer["usage"]["completion_tokens"] <= 9
+    answer = complete(server, "nrgpt-shakespeare", [5] * (context(server) - 8), max_tokens=100, ignore_eos=True)
+    assert answer["choices"][0]["finish_reason"] == "length" and answer["usage"]["completion_tokens"] == 9
 
 
 # ---- Several texts ---------------------------------------------------------------------------------------------------------

@@ -172,11 +172,12 @@ def test_metrics_count_what_was_asked(serve, shipped):
 
 
 def test_tokens_and_back(shakespeare):
+    context = request(shakespeare, "GET", "/v1/models/nrgpt-shakespeare").json["descent"]["context"]
     text = "ROMEO:\nBut, soft! what light"
     ids = [CHARACTERS.index(c) for c in text]
     for name in ["prompt", "content"]:
         reply = request(shakespeare, "POST", "/tokenize", {name: text})
-        assert reply.json == {"tokens": ids, "count": len(ids), "max_model_len": 128}
+        assert reply.json == {"tokens": ids, "count": len(ids), "max_model_len": context}
     reply = request(shakespeare, "POST", "/detokenize", {"tokens": ids})
     assert reply.json == {"prompt": text, "content": text}
     assert request(shakespeare, "POST", "/tokenize", {"prompt": ""}).json["tokens"] == []

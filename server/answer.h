@@ -31,7 +31,8 @@ const answer_kind *answer_kind_of(const job *j);
 
 const char *answer_finish_reason(const job_text *t); /* "stop", "length" */
 
-/* A whole answer: a text that has ended, into t->written, and everything, into j->out, when those of all are. */
+/* A whole answer: a text that has ended, into t->written, and everything, into j->out, when those of all are. The former may be
+ * called on any thread while the job is left alone but for other texts. */
 void answer_text(job_text *t);
 void answer_whole(job *j);
 

@@ -15,6 +15,7 @@
 #include <string.h>
 
 enum { MOST_RETRY_SECONDS = 60, SEQUENCES_A_SECOND = 8 };
+enum { WRITTEN_AT_ONCE = 512 }; /* tokens with their alternatives */
 /* Of one request's traces: numbers in its answer, and numbers of states kept while they are in flight, which `chunk` rows are.
  */
 static const uint64_t TRACE_MOST_NUMBERS = UINT64_C(1) << 20, TRACE_MOST_STATE_NUMBERS = UINT64_C(1) << 25;
@@ -276,20 +277,6 @@ static double mean_logprob(const job_text *t)
     return r->n_tokens > from ? sum / (double)(r->n_tokens - from) : -INFINITY;
 }
 
-/* best_of: the best n of a prompt's texts become its choices, best first, the earlier one on a tie. */
-static void write_best(job *j)
-{
-    for (size_t i = 0; i < j->n_texts; i++) {
-        job_text *t = &j->texts[i];
-        const job_text *first = t - t->choice;
-        uint32_t better = 0;
-        for (uint32_t k = 0; k < j->choices; k++)
-            better += first[k].mean > t->mean || (first[k].mean == t->mean && k < t->choice);
-        t->index = better < j->request.n ? t->prompt * j->request.n + better : UINT32_MAX;
-        if (t->index != UINT32_MAX) answer_text(t);
-    }
-}
-
 static const char *how_it_ended(const job *j)
 {
     if (j->error.status) return "error";
@@ -340,7 +327,6 @@ static void end_well(job *j)
     if (j->streaming) {
         answer_end(j);
     } else {
-        if (ranks(j)) write_best(j);
         answer_whole(j);
     }
     if (j->out.failed) {
@@ -366,6 +352,55 @@ static void job_close(job *j)
     uv_close((uv_handle_t *)&j->timer, job_free);
 }
 
+/* ---- Writing whole answers ----------------------------------------------------------------------------------------- */
+
+static void settle(job *j);
+
+static void write_aside(uv_work_t *work)
+{
+    answer_text(work->data);
+}
+
+static void on_written(uv_work_t *work, int status)
+{
+    (void)status; /* nobody cancels it */
+    job_text *t = work->data;
+    record_release(&t->record);
+    t->job->n_writing--;
+    settle(t->job);
+}
+
+/* Logprobs and traces are megabytes, which take a quarter of a second to write: not on the loop's thread. */
+static void write_text(job_text *t)
+{
+    const record *r = &t->record;
+    bool is_long = r->traces || r->n_tokens + r->n_top > WRITTEN_AT_ONCE;
+    t->writing.data = t;
+    if (is_long && uv_queue_work(t->job->service->loop, &t->writing, write_aside, on_written) == 0) {
+        t->job->n_writing++;
+        return;
+    }
+    answer_text(t);
+    record_release(&t->record);
+}
+
+/* best_of: the best n of a prompt's texts become its choices, best first, the earlier one on a tie. */
+static void write_best(job *j)
+{
+    j->ranked = true;
+    for (size_t i = 0; i < j->n_texts; i++) {
+        job_text *t = &j->texts[i];
+        const job_text *first = t - t->choice;
+        uint32_t better = 0;
+        for (uint32_t k = 0; k < j->choices; k++)
+            better += first[k].mean > t->mean || (first[k].mean == t->mean && k < t->choice);
+        t->index = better < j->request.n ? t->prompt * j->request.n + better : UINT32_MAX;
+        if (t->index != UINT32_MAX) write_text(t);
+    }
+}
+
+/* ---- The end of a job ------------------------------------------------------------------------------------------- */
+
 /* True where `wake` has put the job into the queue again, from where it comes to on_wake once more. */
 static bool is_listed(const job *j)
 {
@@ -376,12 +411,14 @@ static bool is_listed(const job *j)
     return listed;
 }
 
-/* Where every generation has ended: answers, if nobody has, and lets go of the exchange. A text's last word may have listed the
- * job while it was being drained: then it is settled when its turn comes. */
+/* Where every generation has ended and is written: answers, if nobody has, and lets go of the exchange. A text's last word may
+ * have listed the job while it was being drained: then it is settled when its turn comes. */
 static void settle(job *j)
 {
     exchange *x = j->exchange;
-    if (j->n_ended < j->n_submitted || is_listed(j)) return;
+    if (j->n_ended < j->n_submitted || j->n_writing > 0 || is_listed(j)) return;
+    if (ranks(j) && !j->ranked && !j->error.status) write_best(j);
+    if (j->n_writing > 0) return;
     fill_log(j);
     x->job = NULL;
     if (x->request && !j->answered && !j->gone) (j->error.status ? end_with_error : end_well)(j);
@@ -454,8 +491,8 @@ static void text_ended(job *j, job_text *t)
     cancel_all(j);
 }
 
-/* Of a stream what there is, of others all of it, once. True when it was a whole text. */
-static bool take(job *j, job_text *t)
+/* Of a stream what there is, of others all of it, once. */
+static void take(job *j, job_text *t)
 {
     record_clear(&t->record);
     bool ended = transcript_take(&t->transcript, &t->record);
@@ -464,14 +501,11 @@ static bool take(job *j, job_text *t)
     if (ended) text_ended(j, t);
     if (goes_out) answer_pieces(j, t);
     if (goes_out && ended && !j->error.status) answer_finish(j, t);
-    if (j->streaming || !ended || j->error.status) return false;
-    if (ranks(j)) {
+    if (j->streaming || !ended || j->error.status) return;
+    if (ranks(j))
         t->mean = mean_logprob(t);
-    } else {
-        answer_text(t);
-        record_release(&t->record);
-    }
-    return true;
+    else
+        write_text(t);
 }
 
 static void send_out(job *j)
@@ -486,14 +520,9 @@ static void send_out(job *j)
 
 static void drain(job *j)
 {
-    bool whole = false;
-    for (size_t i = 0; i < j->n_texts && !whole; i++)
-        if (j->texts[i].submitted && !j->texts[i].ended) whole = take(j, &j->texts[i]);
+    for (size_t i = 0; i < j->n_texts; i++)
+        if (j->texts[i].submitted && !j->texts[i].ended) take(j, &j->texts[i]);
     send_out(j);
-    if (j->n_ended < j->n_submitted) {
-        if (whole) wake(j); /* writing a long text takes its time: others come between two of them */
-        return;
-    }
     settle(j);
 }
 

@@ -1,5 +1,5 @@
-/* job.h: a generating request between its admission and its answer. Loop thread only; what schedulers' threads write is in each
- * text's transcript.
+/* job.h: a generating request between its admission and its answer. Loop thread only, but for the writing of long
+ * answers; what schedulers' threads write is in each text's transcript.
  *
  *     endpoint -> request_read -> job: one text per prompt and choice, submitted -> transcripts fill -> drained by `wake`
  *              -> streams: chunks as they come (answer.c); others: one answer when the last text has ended
@@ -25,6 +25,7 @@ typedef struct job_text {
     descent_generation *generation;
     record record;      /* of a stream: what is about to be sent; else, at the end, everything, until it is written */
     json_text written;  /* its choice in a whole answer */
+    uv_work_t writing;  /* of that, where it is long */
     double mean;        /* once ended: logprob of its tokens, where texts are ranked by it */
     uint64_t last_time; /* of the last token chosen that was counted */
     bool ended;
@@ -40,6 +41,8 @@ struct job {
     uint64_t arrived; /* http_arrived of its request */
     job_text *texts;  /* [n_texts], by prompt, then choice */
     size_t n_texts, n_submitted, n_ended;
+    size_t n_writing; /* texts being written on another thread */
+    bool ranked;      /* best_of: the best are chosen */
     uint32_t choices; /* texts of a prompt: max(n, best_of) */
     bool first_token; /* its time was counted */
     bool streaming;   /* the status went out, and chunks */

@@ -151,7 +151,7 @@ static descent_code open_echo(transcript *t, const descent_tokenizer *tokenizer,
             code = DESCENT_NO_MEMORY;
             break;
         }
-        memcpy(t->echo + t->echo_bytes, text, bytes);
+        if (bytes > 0) memcpy(t->echo + t->echo_bytes, text, bytes);
         t->echo_bytes += bytes;
     }
     descent_decoder_destroy(decoder);

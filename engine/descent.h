@@ -107,8 +107,8 @@ typedef struct descent_model_info {
 /* Opens a GGUF file and checks everything in it before use. The file is memory-mapped and must not change while open.
  * The caller owns *model and closes it after everything made from it. */
 DESCENT_API descent_code descent_model_open(const char *path, descent_model **model, descent_status *status);
-/* The same from a copy in memory, for processes that live long: the file may change, shrink or vanish afterwards. Takes its size in
- * memory that no other process shares. DESCENT_IO where the file becomes shorter while it is read. */
+/* The same from a copy in memory, for processes that live long: the file may change, shrink or vanish afterwards. Takes its
+ * size in memory that no other process shares. DESCENT_IO where the file becomes shorter while it is read. */
 DESCENT_API descent_code descent_model_read(const char *path, descent_model **model, descent_status *status);
 DESCENT_API void descent_model_close(descent_model *model);
 
@@ -466,8 +466,8 @@ typedef struct descent_scheduler_options {
 
 /* One chosen token, or (token_chosen false) one read prompt position. Pointers are valid during the call. */
 typedef struct descent_choice {
-    size_t position;     /* of the token in the whole text: prompt_count for the first one generated. In a reading of the prompt,
-                            the position the logits are of: they predict position + 1 */
+    size_t position; /* of the token in the whole text: prompt_count for the first one generated. In a reading of the prompt,
+                        the position the logits are of: they predict position + 1 */
     bool token_chosen;
     uint32_t token;      /* EOS included: it is then the last one */
     const float *logits; /* [V] the token was chosen from, unaltered */
@@ -511,15 +511,15 @@ typedef struct descent_generation_options {
     descent_depth depth;       /* all zero: the trained depth */
     float step_scale;          /* 0: 1 */
     uint64_t share_group;
-    bool read_prompt;         /* `chosen` is also called for every prompt position but the last, in order, before the first token
-                                 (and for the last where limit is 0); such a generation shares no pages */
-    int observe;              /* DESCENT_OBSERVE_...: the rows that choose tokens, from the prompt's last on, are reported to
-                                 `observe`, each step once; shares no pages */
-    bool observe_prompt;      /* the prompt's other rows too */
-    descent_generation *like; /* a generation submitted before, with the same prompt, depth, step_scale and group: this one waits
-                                 for its prompt, to share the pages. Whoever differs, shares none, or has ended meanwhile (nothing
-                                 is read through the handle) is not waited for; nor is one in the background, but by another
-                                 there */
+    bool read_prompt;    /* `chosen` is also called for every prompt position but the last, in order, before the first token
+                            (and for the last where limit is 0); such a generation shares no pages */
+    int observe;         /* DESCENT_OBSERVE_...: the rows that choose tokens, from the prompt's last on, are reported to
+                            `observe`, each step once; shares no pages */
+    bool observe_prompt; /* the prompt's other rows too */
+    descent_generation *like; /* a generation submitted before, with the same prompt, depth, step_scale and group: this one
+                                 waits for its prompt, to share the pages. Whoever differs, shares none, or has ended meanwhile
+                                 (nothing is read through the handle) is not waited for; nor is one in the background, but by
+                                 another there */
     bool background;          /* runs only while no other generation is there: its rows leave the batch for another's, or finish
                                  their tokens first where the model does not deepen */
     descent_generation_calls calls;
@@ -529,14 +529,14 @@ typedef struct descent_generation_options {
 enum { DESCENT_ROW_BUCKETS = 12 };
 
 typedef struct descent_scheduler_state {
-    size_t running, waiting;     /* generations */
-    size_t rows;                 /* in the batch now */
-    uint64_t steps;              /* batch steps made */
-    uint64_t row_steps;          /* rows advanced, in all */
-    uint64_t steps_by_rows[DESCENT_ROW_BUCKETS]; /* of the steps, those that advanced more than 2^(i-1) and at most 2^i rows; the
-                                                    last: more than 1,024 */
+    size_t running, waiting;                     /* generations */
+    size_t rows;                                 /* in the batch now */
+    uint64_t steps;                              /* batch steps made */
+    uint64_t row_steps;                          /* rows advanced, in all */
+    uint64_t steps_by_rows[DESCENT_ROW_BUCKETS]; /* of the steps, those that advanced more than 2^(i-1) and at most 2^i rows;
+                                                    the last: more than 1,024 */
     uint64_t pauses;
-    double seconds_since_step;   /* since the last step was made or there was nothing to do */
+    double seconds_since_step; /* since the last step was made or there was nothing to do */
     descent_cache_usage cache;
 } descent_scheduler_state;
 
@@ -550,7 +550,8 @@ DESCENT_API void descent_scheduler_destroy(descent_scheduler *scheduler);
  * fit into the whole cache, with both numbers. *generation may be used until its `ended` returns. */
 DESCENT_API descent_code descent_scheduler_submit(descent_scheduler *scheduler, const descent_generation_options *options,
                                                   descent_generation **generation, descent_status *status);
-/* Any thread, before `ended` has returned: its rows leave the batch within one step; `ended` follows on the scheduler's thread. */
+/* Any thread, before `ended` has returned: its rows leave the batch within one step; `ended` follows on the scheduler's thread.
+ */
 DESCENT_API void descent_generation_cancel(descent_generation *generation);
 
 /* Any thread: a consistent picture, taken between two steps. */

@@ -305,7 +305,8 @@ static descent_code load_model(descent_model *model, file_opener open_file, cons
 
 static descent_code open_model(const char *path, file_opener open_file, descent_model **out, descent_status *status)
 {
-    if (!path || !out) return descent_fail(status, DESCENT_BAD_ARGUMENT, "opening a model needs a path and a place for the model");
+    if (!path || !out)
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "opening a model needs a path and a place for the model");
     descent_model *model = calloc(1, sizeof *model);
     if (!model) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a model");
     descent_status why = {0};

@@ -1,5 +1,5 @@
-/* access.h: who may ask what: API keys, the Host check against DNS rebinding, CORS. Loop thread only. Keys are compared in constant
- * time and appear in no message.
+/* access.h: who may ask what: API keys, the Host check against DNS rebinding, CORS. Loop thread only. Keys are compared in
+ * constant time and appear in no message.
  */
 #ifndef DESCENT_SERVER_ACCESS_H
 #define DESCENT_SERVER_ACCESS_H
@@ -10,7 +10,7 @@
 typedef struct access_rules access_rules;
 
 typedef struct access_options {
-    const char *const *key_files; /* --api-key-file, NULL-terminated; each line a key, # begins a comment. NULL: no keys */
+    const char *const *key_files;     /* --api-key-file, NULL-terminated; each line a key, # begins a comment. NULL: no keys */
     const char *const *allowed_hosts; /* NULL-terminated or NULL */
     const char *const *cors_origins;  /* --cors: origins, or "*"; NULL: off */
     bool loopback;                    /* bound to a loopback address */

@@ -7,11 +7,11 @@
 
 typedef enum chat_template { CHAT_NONE = 0, CHAT_PLAIN, CHAT_CHATML, CHAT_LLAMA2, CHAT_LLAMA3 } chat_template;
 
-extern const char *const chat_template_names[]; /* "plain", ...: NULL-terminated, without CHAT_NONE */
+extern const char *const chat_template_names[];     /* "plain", ...: NULL-terminated, without CHAT_NONE */
 chat_template chat_template_find(const char *name); /* CHAT_NONE: none of that name */
 
 typedef struct chat_message {
-    const char *role; /* system, developer, user, assistant, tool */
+    const char *role;    /* system, developer, user, assistant, tool */
     const char *content; /* NULL: empty */
     size_t bytes;        /* of content, which may hold NULs */
 } chat_message;
@@ -21,6 +21,7 @@ typedef struct chat_message {
  * BAD_ARGUMENT where the template cannot say these roles in this order, the message says which ("messages[2]", and none has a
  * form for tool); UNSUPPORTED where there is no template or no tokenizer. */
 descent_code chat_template_encode(chat_template which, const descent_tokenizer *tokenizer, const chat_message *messages,
-                                  size_t count, bool parse_special, uint32_t **tokens, size_t *n_tokens, descent_status *status);
+                                  size_t count, bool parse_special, uint32_t **tokens, size_t *n_tokens,
+                                  descent_status *status);
 
 #endif

@@ -15,7 +15,7 @@ void log_line(log_level level, const char *format, ...) __attribute__((format(pr
 
 typedef struct log_request {
     const char *id, *method, *path, *peer;
-    unsigned status; /* 0: the client left before an answer */
+    unsigned status;                                /* 0: the client left before an answer */
     double seconds, queue_seconds, compute_seconds; /* of the text that took longest; compute: prompt and generation */
     const char *model; /* as requested; NULL where no model was involved: the fields below are then left out */
     const char *steps; /* T as text, "12", "3x2", "none" */

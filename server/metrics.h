@@ -17,8 +17,15 @@ typedef enum metrics_histogram {
     METRICS_HISTOGRAMS
 } metrics_histogram;
 
-typedef enum metrics_rejection { METRICS_QUEUE_FULL, METRICS_UNAUTHORIZED, METRICS_TOO_LARGE, METRICS_DRAINING, METRICS_LOADING,
-    METRICS_INVALID, METRICS_REJECTIONS } metrics_rejection;
+typedef enum metrics_rejection {
+    METRICS_QUEUE_FULL,
+    METRICS_UNAUTHORIZED,
+    METRICS_TOO_LARGE,
+    METRICS_DRAINING,
+    METRICS_LOADING,
+    METRICS_INVALID,
+    METRICS_REJECTIONS
+} metrics_rejection;
 
 /* `endpoints` (NULL-terminated, literals) are the only values of the label; any other path counts as "other". */
 metrics *metrics_create(const char *const *endpoints);

@@ -9,7 +9,7 @@ enum { SERVE_MESSAGE_SIZE = 768 };
 typedef struct serve_options {
     const char *const *models; /* [n_models] FILE or NAME=FILE */
     size_t n_models;
-    model_options model;       /* scheduler.cache.byte_limit is that of all models together; 0: half of the machine's memory */
+    model_options model; /* scheduler.cache.byte_limit is that of all models together; 0: half of the machine's memory */
     http_options http;
     const char *admin_host; /* NULL: no second listener */
     uint16_t admin_port;
@@ -22,8 +22,9 @@ typedef struct serve_options {
 
 serve_options serve_options_defaults(void);
 
-/* Serves until SIGTERM or SIGINT, and returns the process's exit code. Where the server never came to serve, or a listener failed,
- * `message` says why, in a line; it is empty otherwise. Takes over the process's signals and its limit of descriptors. */
+/* Serves until SIGTERM or SIGINT, and returns the process's exit code. Where the server never came to serve, or a listener
+ * failed, `message` says why, in a line; it is empty otherwise. Takes over the process's signals and its limit of descriptors.
+ */
 int serve(const serve_options *options, char message[SERVE_MESSAGE_SIZE]);
 
 #endif

@@ -1,5 +1,5 @@
-/* service.h: what stands between HTTP and the models: the routes, who may use them, and one `exchange` a request. Loop thread only,
- * but for what job.c says of schedulers' threads.
+/* service.h: what stands between HTTP and the models: the routes, who may use them, and one `exchange` a request. Loop thread
+ * only, but for what job.c says of schedulers' threads.
  *
  *     http.c -> service.c: route, access (headers) -> an endpoint (complete) -> exchange_reply / exchange_fail / a stream
  *                                   job.c: generations in flight, their events, their answers
@@ -17,12 +17,12 @@ typedef enum service_state { SERVICE_LOADING, SERVICE_READY, SERVICE_DRAINING, S
 
 typedef struct service_options {
     request_limits limits;
-    uint64_t max_body;       /* bytes: --max-body; what http_options has */
-    uint32_t max_running;    /* of a scheduler: said in /props */
-    uint32_t max_queue;      /* sequences waiting or running, all models together: 1,024 */
-    double request_seconds;  /* --request-time: the text ends there, finish_reason "length", descent.stop "time": 600 */
-    double stall_seconds;    /* --stall: /health is 503 when rows are runnable and no step was made for so long: 30 */
-    bool share_cache;        /* prefixes are shared between keys too */
+    uint64_t max_body;      /* bytes: --max-body; what http_options has */
+    uint32_t max_running;   /* of a scheduler: said in /props */
+    uint32_t max_queue;     /* sequences waiting or running, all models together: 1,024 */
+    double request_seconds; /* --request-time: the text ends there, finish_reason "length", descent.stop "time": 600 */
+    double stall_seconds;   /* --stall: /health is 503 when rows are runnable and no step was made for so long: 30 */
+    bool share_cache;       /* prefixes are shared between keys too */
 } service_options;
 
 typedef struct job job;
@@ -36,11 +36,12 @@ typedef struct service {
     access_rules *access;
     metrics *metrics;
     time_t started;
-    size_t sequences;   /* waiting or running, of all jobs */
-    exchange *exchanges; /* those in flight, linked */
-    uv_async_t wake;    /* schedulers' threads have put events into a job's queue */
+    size_t sequences;        /* waiting or running, of all jobs */
+    exchange *exchanges;     /* those in flight, linked */
+    uv_async_t wake;         /* schedulers' threads have put events into a job's queue */
     struct job_queue *ready; /* job.c's: jobs with events, under a mutex */
-    void (*drained)(struct service *s); /* while refusing: the last exchange has ended; called from its end, so closes nothing */
+    void (*drained)(
+        struct service *s); /* while refusing: the last exchange has ended; called from its end, so closes nothing */
 } service;
 
 /* One request from its headers to its end. It lives until its HTTP request is done and its reading and its job are over,
@@ -59,7 +60,8 @@ struct exchange {
     exchange *next, *previous;
 };
 
-/* False, and refused, where the server takes no new work any more: what took its time may find another state than it began in. */
+/* False, and refused, where the server takes no new work any more: what took its time may find another state than it began in.
+ */
 bool exchange_may_begin(exchange *x);
 /* Behind the end of its job or of its reading: frees the exchange where all is over, its request too. */
 void exchange_settle(exchange *x);
@@ -74,15 +76,15 @@ void exchange_fail(exchange *x, const api_error *error);
 
 typedef void (*endpoint)(exchange *x);
 
-void endpoint_completions(exchange *x);   /* job.c ... */
+void endpoint_completions(exchange *x); /* job.c ... */
 void endpoint_chat(exchange *x);
 void endpoint_trace(exchange *x);
-void endpoint_tokenize(exchange *x);      /* tokens.c */
+void endpoint_tokenize(exchange *x); /* tokens.c */
 void endpoint_detokenize(exchange *x);
 void endpoint_tokenizer_info(exchange *x);
-void endpoint_models(exchange *x);        /* catalogue.c: /v1/models and /v1/models/{id}, /props */
+void endpoint_models(exchange *x); /* catalogue.c: /v1/models and /v1/models/{id}, /props */
 void endpoint_props(exchange *x);
-void endpoint_health(exchange *x);        /* status.c */
+void endpoint_health(exchange *x); /* status.c */
 void endpoint_ready(exchange *x);
 void endpoint_metrics(exchange *x);
 void endpoint_openapi(exchange *x);
@@ -91,7 +93,8 @@ void endpoint_openapi(exchange *x);
 
 /* The client left: its generations are cancelled. exchange.job stays until they have ended. */
 void job_gone(job *j);
-/* Ends every job of the service: streams get the error event and end without [DONE], the others a 503. At the end of a drain. */
+/* Ends every job of the service: streams get the error event and end without [DONE], the others a 503. At the end of a drain.
+ */
 void jobs_end_all(service *s);
 /* Sets up and takes down `wake` and `ready`. */
 int jobs_open(service *s);

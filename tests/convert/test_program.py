@@ -15,6 +15,7 @@ import reading
 import torch_writer
 from checkpoints import nrgpt_state, training
 from conftest import GOLDEN, ROOT
+from peak import peak, watched
 
 
 def test_summary(program, tmp_path):
@@ -134,23 +135,21 @@ def large(tmp_path_factory):
     path.unlink()
 
 
-def peak_memory(*arguments):
-    process = subprocess.Popen([sys.executable, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    with process.stderr:
-        message = process.stderr.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0, message
-    return usage.ru_maxrss * 1024
+def peak_memory(program, *arguments):
+    done = subprocess.run(watched(program, *arguments), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return peak(done.stdout)
 
 
 @pytest.mark.parametrize("kind", ["f32", "f16", "q8_0"])
 def test_memory(kind, large, tmp_path):
     """Far below the 1.5 times the model that is promised: tensors pass through in pieces, moments are never read."""
     path, size = large
-    baseline = peak_memory("-c", "import sys; sys.path.insert(0, sys.argv[1]); import descent_convert.cli", ROOT / "tools")
-    peak = peak_memory(ROOT / "tools" / "convert.py", path, tmp_path / "m.gguf", "--type", kind)
-    assert peak - baseline < 0.5 * size
+    imports = tmp_path / "imports.py"
+    imports.write_text(f"import sys\nsys.path.insert(0, {str(ROOT / 'tools')!r})\nimport descent_convert.cli\n")
+    baseline = peak_memory(imports)
+    whole = peak_memory(ROOT / "tools" / "convert.py", path, tmp_path / "m.gguf", "--type", kind)
+    assert whole - baseline < 0.5 * size
     (tmp_path / "m.gguf").unlink()
 
 

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from conftest import PROGRAM
+from peak import peak, watched
 
 DESCENT = os.path.join(os.environ.get("DESCENT_BUILD_DIR", ""), "descent")
 MOST = 110 << 20  # bytes of memory, whatever the shape, without a tokenizer
@@ -41,13 +42,9 @@ def test_eval_and_run(tmp_path):
 
 def test_memory_and_bar(tmp_path):
     """Tensors of 128 MiB, two of them, through less than one; the bar counts up on a terminal."""
-    # VmHWM, the program's own peak: ru_maxrss is at least that of the process that started it.
-    limit = f"import re, runpy, sys; sys.argv = sys.argv[1:]; sys.path.insert(0, {str(PROGRAM.parent)!r})\n" \
-            "try:\n    runpy.run_path(sys.argv[0], run_name='__main__')\n" \
-            "finally:\n    print(re.search(r'VmHWM:\\s+(\\d+) kB', open('/proc/self/status').read())[1])"
     main, terminal = pty.openpty()
-    done = subprocess.Popen([sys.executable, "-c", limit, PROGRAM, "nrgpt", tmp_path / "m.gguf", "--vocab", "131072", "--width", "256",
-                             "--tokenizer", "none"], stdout=subprocess.PIPE, stderr=terminal, text=True)
+    done = subprocess.Popen(watched(PROGRAM, "nrgpt", tmp_path / "m.gguf", "--vocab", "131072", "--width", "256", "--tokenizer", "none"),
+                            stdout=subprocess.PIPE, stderr=terminal, text=True)
     os.close(terminal)
     shown = b""
     while True:
@@ -61,7 +58,6 @@ def test_memory_and_bar(tmp_path):
     os.close(main)
     out, _ = done.communicate(timeout=300)
     assert done.returncode == 0
-    peak = int(out.splitlines()[-1]) * 1024
-    assert (tmp_path / "m.gguf").stat().st_size > 2 * (128 << 20) > 2 * MOST and peak < MOST
+    assert (tmp_path / "m.gguf").stat().st_size > 2 * (128 << 20) > 2 * MOST and peak(out) < MOST
     shares = [int(n) for n in re.findall(rb"\r\[#* *\] +(\d+)% of \d+ MB", shown)]
     assert shares[-1] == 100 and shares == sorted(shares) and len(shares) > 20

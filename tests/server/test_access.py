@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 from conftest import request
 from serving import BINARY
+from wire import tls_pair
 
 KEYS = ["sk-first-0123456789", "sk-second", "x" * 255]
 OPEN = ["/health", "/ready", "/openapi.json"]
@@ -188,24 +189,15 @@ def test_cors(serve, shipped, key_file, origins, origin):
 # ---- TLS ---------------------------------------------------------------------------------------------------------------
 
 
-def certificate(folder, name):
-    """A self-signed certificate of localhost, and its key."""
-    cert, key = folder / f"{name}.crt", folder / f"{name}.key"
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-                    "-subj", f"/CN={name}", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", key, "-out", cert],
-                   check=True, capture_output=True)
-    return cert, key
-
-
 def test_tls_and_a_new_certificate(shipped, tmp_path, serve):
-    cert, key = certificate(tmp_path, "first")
+    cert, key = tls_pair(tmp_path, "first")
     server = serve([shipped("nrgpt-shakespeare")], "--tls-cert", cert, "--tls-key", key, ready=False)
     assert server.url.startswith("https://")
     first = ssl.create_default_context(cafile=cert)
     server.until(lambda: request(server, "GET", "/ready", context=first).status == 200, "the server is not ready")
     reply = request(server, "POST", "/tokenize", {"prompt": "ROMEO:"}, context=first)
     assert reply.json["count"] == 6
-    new_cert, new_key = certificate(tmp_path, "second")
+    new_cert, new_key = tls_pair(tmp_path, "second")
     second = ssl.create_default_context(cafile=new_cert)
     with pytest.raises(ssl.SSLCertVerificationError):
         request(server, "GET", "/health", context=second)
@@ -223,8 +215,8 @@ def test_tls_and_a_new_certificate(shipped, tmp_path, serve):
 
 
 def test_tls_files_that_are_none(shipped, tmp_path):
-    cert, key = certificate(tmp_path, "a")
-    other = certificate(tmp_path, "b")[1]
+    cert, key = tls_pair(tmp_path, "a")
+    other = tls_pair(tmp_path, "b")[1]
     for flags in [["--tls-cert", cert, "--tls-key", other], ["--tls-cert", key, "--tls-key", key],
                   ["--tls-cert", tmp_path / "missing", "--tls-key", key]]:
         assert fails([shipped("nrgpt-shakespeare")], *flags)

@@ -7,6 +7,8 @@
  * method, so that a byte costs a bounded number of steps however the text repeats itself. */
 #include "text_stream.h"
 
+#include "grow.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,19 +85,6 @@ static descent_code no_memory(descent_status *status)
     return DESCENT_NO_MEMORY;
 }
 
-/* Makes room for `count` items of `size` bytes. */
-static bool reserve(void *array, size_t count, size_t *room, size_t size)
-{
-    void **items = array;
-    if (count <= *room) return true;
-    size_t more = count < 64 ? 64 : count + count / 2;
-    void *grown = realloc(*items, more * size);
-    if (!grown) return false;
-    *items = grown;
-    *room = more;
-    return true;
-}
-
 descent_code text_stream_create(const descent_tokenizer *tokenizer, const stop_string *stop, size_t n_stop,
                                 text_stream **stream, descent_status *status)
 {
@@ -151,8 +140,8 @@ static void let_go(text_stream *s, size_t bytes, text_release *release)
 static bool take(text_stream *s, const char *text, size_t bytes, bool token)
 {
     size_t total = s->held_bytes + bytes;
-    if (!text || !reserve(&s->held, total + 1, &s->held_room, 1) || !reserve(&s->out, total + 1, &s->out_room, 1) ||
-        !reserve(&s->ends, s->n_ends + 1, &s->ends_room, sizeof *s->ends))
+    if (!text || !grow(&s->held, 0, total + 1, &s->held_room, 1) || !grow(&s->out, 0, total + 1, &s->out_room, 1) ||
+        !grow(&s->ends, s->n_ends, 1, &s->ends_room, sizeof *s->ends))
         return false;
     memcpy(s->held + s->held_bytes, text, bytes);
     s->held_bytes = total;

@@ -1,6 +1,8 @@
 /* transcript.c: see transcript.h. */
 #include "transcript.h"
 
+#include "grow.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,21 +29,6 @@ void record_release(record *r)
     free(r->pieces);
     free(r->times);
     *r = (record){0};
-}
-
-/* Room for `more` elements of `size` bytes behind the `count` there are. */
-static bool grow(void *array, size_t count, size_t more, size_t *room, size_t size)
-{
-    if (more <= *room - count) return true;
-    size_t want = *room ? *room : 16;
-    while (want - count < more && want <= SIZE_MAX / 2 / size) want *= 2;
-    void *old, *grown;
-    memcpy(&old, array, sizeof old);
-    grown = want - count >= more ? realloc(old, want * size) : NULL;
-    if (!grown) return false;
-    memcpy(array, &grown, sizeof grown);
-    *room = want;
-    return true;
 }
 
 static bool add_token(record *r, token_entry entry, const token_logprob *top)

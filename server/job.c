@@ -1,7 +1,7 @@
-/* job.c: see job.h. Owns the jobs in flight, the queue of those with something to take, and their ends.
+/* job.c: see job.h. Owns the jobs in flight and their ends.
  *
- * Threads: a transcript's `wake` runs on a scheduler's thread; it puts the job into service.ready and wakes the loop.
- * Everything else is the loop's. Locks are taken in one order: a transcript's, then the queue's.
+ * Threads: a transcript's `wake` runs on a scheduler's thread; it lists the job in the queue (job_queue.h). Everything else is
+ * the loop's.
  */
 #include "job.h"
 
@@ -21,29 +21,11 @@ enum { WRITTEN_AT_ONCE = 512 }; /* tokens with their alternatives */
 static const uint64_t TRACE_MOST_NUMBERS = UINT64_C(1) << 20, TRACE_MOST_STATE_NUMBERS = UINT64_C(1) << 25;
 static const int64_t SEED_MASK = (INT64_C(1) << 53) - 1; /* seeds made here survive a client whose numbers are doubles */
 
-struct job_queue {
-    pthread_mutex_t lock;
-    job *first, *last; /* with something to take */
-    job *jobs;         /* all of them; the loop's alone */
-};
-
-/* ---- From a scheduler's thread ----------------------------------------------------------------------------------- */
-
-static void wake(void *user)
+/* From a scheduler's thread. */
+static void wake(void *user, bool last)
 {
     job *j = user;
-    service *s = j->service;
-    struct job_queue *q = s->ready;
-    (void)pthread_mutex_lock(&q->lock);
-    bool was_listed = j->listed;
-    if (!was_listed) {
-        j->listed = true;
-        j->next_ready = NULL;
-        *(q->first ? &q->last->next_ready : &q->first) = j;
-        q->last = j;
-    }
-    (void)pthread_mutex_unlock(&q->lock);
-    if (!was_listed) (void)uv_async_send(&s->wake);
+    job_queue_list(j->service->ready, j, last);
 }
 
 /* ---- Opening ------------------------------------------------------------------------------------------------------ */
@@ -162,9 +144,9 @@ static job *job_make(exchange *x, generation_request *request)
     }
     (void)uv_timer_init(j->service->loop, &j->timer);
     j->timer.data = j;
-    j->next = j->service->ready->jobs;
+    j->next = j->service->jobs;
     if (j->next) j->next->previous = j;
-    j->service->ready->jobs = j;
+    j->service->jobs = j;
     return j;
 }
 
@@ -348,7 +330,8 @@ static void job_close(job *j)
         json_text_release(&j->texts[i].written);
     }
     if (j->next) j->next->previous = j->previous;
-    *(j->previous ? &j->previous->next : &j->service->ready->jobs) = j->next;
+    *(j->previous ? &j->previous->next : &j->service->jobs) = j->next;
+    job_queue_leave(j->service->ready, j);
     uv_close((uv_handle_t *)&j->timer, job_free);
 }
 
@@ -401,22 +384,12 @@ static void write_best(job *j)
 
 /* ---- The end of a job ------------------------------------------------------------------------------------------- */
 
-/* True where `wake` has put the job into the queue again, from where it comes to on_wake once more. */
-static bool is_listed(const job *j)
-{
-    struct job_queue *q = j->service->ready;
-    (void)pthread_mutex_lock(&q->lock);
-    bool listed = j->listed;
-    (void)pthread_mutex_unlock(&q->lock);
-    return listed;
-}
-
 /* Where every generation has ended and is written: answers, if nobody has, and lets go of the exchange. A text's last word may
  * have listed the job while it was being drained: then it is settled when its turn comes. */
 static void settle(job *j)
 {
     exchange *x = j->exchange;
-    if (j->n_ended < j->n_submitted || j->n_writing > 0 || is_listed(j)) return;
+    if (j->n_ended < j->n_submitted || j->n_writing > 0 || job_queue_lists(j->service->ready, j)) return;
     if (ranks(j) && !j->ranked && !j->error.status) write_best(j);
     if (j->n_writing > 0) return;
     fill_log(j);
@@ -447,7 +420,7 @@ static void end_now(job *j)
 
 void jobs_end_all(service *s)
 {
-    for (job *j = s->ready->jobs; j; j = j->next) end_now(j);
+    for (job *j = s->jobs; j; j = j->next) end_now(j);
 }
 
 /* ---- Taking what there is ----------------------------------------------------------------------------------------- */
@@ -508,39 +481,25 @@ static void take(job *j, job_text *t)
         write_text(t);
 }
 
-static void send_out(job *j)
+/* True where something went to the client. */
+static bool send_out(job *j)
 {
     if (j->out.failed && !j->error.status) {
         (void)no_memory(&j->error);
         cancel_all(j);
     }
-    if (is_read(j) && j->out.bytes > 0) http_stream_write(j->exchange->request, j->out.text, j->out.bytes);
+    bool sends = is_read(j) && j->out.bytes > 0;
+    if (sends) http_stream_write(j->exchange->request, j->out.text, j->out.bytes);
     json_text_clear(&j->out);
+    return sends;
 }
 
 static void drain(job *j)
 {
     for (size_t i = 0; i < j->n_texts; i++)
         if (j->texts[i].submitted && !j->texts[i].ended) take(j, &j->texts[i]);
-    send_out(j);
+    if (send_out(j)) job_queue_hold(j->service->ready, j);
     settle(j);
-}
-
-static void on_wake(uv_async_t *async)
-{
-    struct job_queue *q = ((service *)async->data)->ready;
-    (void)pthread_mutex_lock(&q->lock);
-    job *list = q->first;
-    q->first = q->last = NULL;
-    (void)pthread_mutex_unlock(&q->lock);
-    while (list) {
-        job *j = list;
-        (void)pthread_mutex_lock(&q->lock);
-        list = j->next_ready;
-        j->listed = false; /* from here on what comes lists it again */
-        (void)pthread_mutex_unlock(&q->lock);
-        drain(j);
-    }
 }
 
 /* ---- Starting ------------------------------------------------------------------------------------------------------ */
@@ -566,7 +525,7 @@ static void job_start(job *j)
     http_stream_start(x->request);
     answer_head(j);
     answer_opening(j);
-    send_out(j);
+    (void)send_out(j); /* holds nothing: the first token goes out as it comes */
 }
 
 static void read_request(reading *r)
@@ -609,26 +568,11 @@ void endpoint_trace(exchange *x)
 
 int jobs_open(service *s)
 {
-    s->ready = calloc(1, sizeof *s->ready);
-    if (!s->ready) return -1;
-    (void)pthread_mutex_init(&s->ready->lock, NULL);
-    s->wake.data = s;
-    int code = uv_async_init(s->loop, &s->wake, on_wake);
-    if (code == 0) return 0;
-    (void)pthread_mutex_destroy(&s->ready->lock);
-    free(s->ready);
-    return code;
-}
-
-static void woken_no_more(uv_handle_t *async)
-{
-    service *s = async->data;
-    (void)pthread_mutex_destroy(&s->ready->lock);
-    free(s->ready);
-    s->ready = NULL;
+    return job_queue_open(s->loop, s->options->stream_seconds, drain, &s->ready);
 }
 
 void jobs_close(service *s)
 {
-    uv_close((uv_handle_t *)&s->wake, woken_no_more);
+    job_queue_close(s->ready);
+    s->ready = NULL;
 }

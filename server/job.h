@@ -1,7 +1,7 @@
 /* job.h: a generating request between its admission and its answer. Loop thread only, but for the writing of long
  * answers; what schedulers' threads write is in each text's transcript.
  *
- *     endpoint -> request_read -> job: one text per prompt and choice, submitted -> transcripts fill -> drained by `wake`
+ *     endpoint -> request_read -> job: one text per prompt and choice, submitted -> transcripts fill -> drained in its turn
  *              -> streams: chunks as they come (answer.c); others: one answer when the last text has ended
  *
  * A job is over when all its generations have ended: then it answers, or has answered, and is freed. Whoever leaves earlier is
@@ -10,6 +10,7 @@
 #ifndef DESCENT_SERVER_JOB_H
 #define DESCENT_SERVER_JOB_H
 
+#include "job_queue.h"
 #include "service.h"
 #include "transcript.h"
 
@@ -53,8 +54,7 @@ struct job {
     json_text out;
     uv_timer_t timer;     /* the request's time */
     job *next, *previous; /* of all jobs */
-    job *next_ready;      /* under the lock of job_queue */
-    bool listed;          /* so too */
+    job_place place;      /* job_queue.c's */
 };
 
 #endif

@@ -21,6 +21,7 @@ typedef struct service_options {
     uint32_t max_running;   /* of a scheduler: said in /props */
     uint32_t max_queue;     /* sequences waiting or running, all models together: 1,024 */
     double request_seconds; /* --request-time: the text ends there, finish_reason "length", descent.stop "time": 600 */
+    double stream_seconds;  /* --stream-interval: tokens of a stream that come faster go out together; 0: each by itself: 0.01 */
     double stall_seconds;   /* --stall: /health is 503 when rows are runnable and no step was made for so long: 30 */
     bool share_cache;       /* prefixes are shared between keys too */
 } service_options;
@@ -38,8 +39,8 @@ typedef struct service {
     time_t started;
     size_t sequences;        /* waiting or running, of all jobs */
     exchange *exchanges;     /* those in flight, linked */
-    uv_async_t wake;         /* schedulers' threads have put events into a job's queue */
-    struct job_queue *ready; /* job.c's: jobs with events, under a mutex */
+    job *jobs;               /* in flight, linked; job.c's */
+    struct job_queue *ready; /* those with something to take */
     void (*drained)(
         struct service *s); /* while refusing: the last exchange has ended; called from its end, so closes nothing */
 } service;
@@ -96,7 +97,7 @@ void job_gone(job *j);
 /* Ends every job of the service: streams get the error event and end without [DONE], the others a 503. At the end of a drain.
  */
 void jobs_end_all(service *s);
-/* Sets up and takes down `wake` and `ready`. */
+/* Sets up and takes down `ready`. */
 int jobs_open(service *s);
 void jobs_close(service *s);
 

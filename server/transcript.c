@@ -241,7 +241,7 @@ static bool publish(transcript *t, const text_release *release, size_t tokens)
     bool fits = true, something = release->bytes > 0 || (tokens > 0 && t->held.n_tokens > 0);
     if (something) fits = move_tokens(&t->ready, &t->held, tokens) && add_piece(&t->ready, release->text, release->bytes);
     if (t->tracer) add_traces(t);
-    if (t->options.live && (something || t->ready.traces)) t->options.wake(t->options.user);
+    if (t->options.live && (something || t->ready.traces)) t->options.wake(t->options.user, false);
     (void)pthread_mutex_unlock(&t->lock);
     return fits || fail(t, NULL);
 }
@@ -314,7 +314,7 @@ void transcript_ended(void *user, const descent_generation_report *report)
     (void)pthread_mutex_lock(&t->lock);
     t->report = *report;
     t->ended = true;
-    t->options.wake(t->options.user);
+    t->options.wake(t->options.user, true);
     (void)pthread_mutex_unlock(&t->lock); /* the last touch: whoever has the lock next may close the transcript */
 }
 

@@ -51,8 +51,8 @@ typedef struct transcript_options {
     bool live;                   /* what comes is taken as it comes; otherwise once, at the end */
     bool score;                  /* logprobs of tokens are needed though none are asked for */
     const tracer_options *trace; /* copied; NULL: none */
-    void (*wake)(
-        void *user); /* there is something to take. Called with the mutex held, so that the transcript is still there */
+    /* There is something to take; `last`: nothing follows. Called with the mutex held, so that the transcript is still there. */
+    void (*wake)(void *user, bool last);
     void *user;
 } transcript_options;
 

@@ -34,7 +34,7 @@ typedef struct serve_values {
     int64_t port, json_depth, prompt_tokens, max_steps, max_sequences, max_queue, max_running, chunk, threads, stop_strings,
         stop_bytes, bias_entries, connections, per_address;
     uint64_t max_body, cache_bytes;
-    double request, header, body, idle, keepalive, vanished, stall, drain_delay, drain;
+    double request, header, body, idle, keepalive, vanished, stream, stall, drain_delay, drain;
     bool share_cache;
     int page_type, log_format;
 } serve_values;
@@ -63,6 +63,7 @@ static serve_values defaults(void)
                           .idle = d.http.idle_seconds,
                           .keepalive = d.http.keepalive_seconds,
                           .vanished = d.http.vanished_seconds,
+                          .stream = d.service.stream_seconds,
                           .stall = d.service.stall_seconds,
                           .drain_delay = d.drain_delay_seconds,
                           .drain = d.drain_seconds,
@@ -117,6 +118,8 @@ static cli_option *network_options(serve_values *v, cli_option *table)
     *table++ = seconds_above("header-time", &v->header, "time for a request's headers to come");
     *table++ = seconds_above("body-time", &v->body, "time for its body to come");
     *table++ = seconds_above("idle-time", &v->idle, "time a connection may be kept without a request");
+    *table++ = seconds("stream-interval", &v->stream,
+                       "time between two sends of a stream: tokens that come faster go out together; 0: each by itself");
     *table++ = seconds_above("sse-keepalive", &v->keepalive, "time between comments of a stream that has nothing to say");
     *table++ = seconds_above("vanished-time", &v->vanished,
                              "time without an acknowledgement, or with no room for more, after which a client is gone");
@@ -214,6 +217,7 @@ static serve_options collect(const serve_values *v, const cli_arguments *argumen
     o.service.max_running = (uint32_t)v->max_running;
     o.service.max_queue = (uint32_t)v->max_queue;
     o.service.request_seconds = v->request;
+    o.service.stream_seconds = v->stream;
     o.service.stall_seconds = v->stall;
     o.service.share_cache = v->share_cache;
     o.drain_delay_seconds = v->drain_delay;

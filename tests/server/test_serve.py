@@ -162,7 +162,7 @@ def test_what_becomes_of_a_file_is_no_matter(serve, shipped, tmp_path, what):
 # ---- Limits ------------------------------------------------------------------------------------------------------------
 
 LIMITS = ["max-body", "json-depth", "prompt-tokens", "max-steps", "max-sequences", "max-queue", "max-running", "chunk", "stop-strings",
-          "stop-bytes", "logit-bias-entries", "request-time", "header-time", "body-time", "idle-time", "sse-keepalive", "vanished-time",
+          "stop-bytes", "logit-bias-entries", "request-time", "header-time", "body-time", "idle-time", "sse-keepalive", "vanished-time", "stream-interval",
           "max-connections", "max-per-address", "stall", "drain-delay", "drain", "host", "port", "page-type"]
 OTHERS = ["admin-listen", "threads", "cache-bytes", "trusted-proxy", "api-key-file", "share-cache", "tls-cert", "tls-key",
           "allowed-host", "cors", "chat-template", "log-format"]

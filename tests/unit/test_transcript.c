@@ -30,14 +30,16 @@ typedef struct script {
     float logits[PROMPT + MOST][VOCAB]; /* of the position before the token */
     transcript transcript;
     pthread_mutex_t lock;
-    size_t wakes;
+    size_t wakes, last_wakes;
 } script;
 
-static void count_wake(void *user)
+static void count_wake(void *user, bool last)
 {
     script *s = user;
     (void)pthread_mutex_lock(&s->lock);
+    assert_int_equal(s->last_wakes, 0);
     s->wakes++;
+    s->last_wakes += last;
     (void)pthread_mutex_unlock(&s->lock);
 }
 
@@ -185,6 +187,7 @@ static void one_round(uint64_t seed, bool echo, bool live)
     assert_int_equal(s->transcript.status.code, DESCENT_OK);
     assert_int_equal(s->transcript.report.generated, s->count);
     assert_true(live ? s->wakes > 0 : s->wakes == 1);
+    assert_int_equal(s->last_wakes, 1);
     check(s, &all, echo);
     record_release(&part);
     record_release(&all);

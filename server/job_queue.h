@@ -1,0 +1,38 @@
+/* job_queue.h: which jobs have something to take, and when each gets its turn on the loop. Schedulers' threads list a job as
+ * its texts grow; the loop gives every listed one its turn. A stream that has just sent something may be held for a while: what
+ * comes meanwhile goes out together, so that texts which grow faster than anybody reads cost one send for several tokens. What
+ * ends a text is never held.
+ */
+#ifndef DESCENT_SERVER_JOB_QUEUE_H
+#define DESCENT_SERVER_JOB_QUEUE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+typedef struct job job;
+typedef struct job_queue job_queue;
+
+/* A job's place in the queue; all zero at first. */
+typedef struct job_place {
+    job *next; /* listed behind it */
+    bool listed, held;
+    uint64_t due; /* the loop's time at which a held one is let go */
+    job *held_before, *held_behind;
+} job_place;
+
+/* `turn` is called on the loop's thread. A job is held for `hold_seconds`; 0: never. The interval is rounded up to whole
+ * milliseconds. 0, or a code of libuv. */
+int job_queue_open(uv_loop_t *loop, double hold_seconds, void (*turn)(job *j), job_queue **queue);
+/* Frees the queue once the loop has closed its handles; no job is in it. */
+void job_queue_close(job_queue *q);
+
+/* Any thread: the job has something to take. A held one keeps it until it is let go, unless `at_once`. */
+void job_queue_list(job_queue *q, job *j, bool at_once);
+
+/* The loop's thread. */
+bool job_queue_lists(job_queue *q, const job *j); /* it will have another turn, held or not counted */
+void job_queue_hold(job_queue *q, job *j);
+void job_queue_leave(job_queue *q, job *j); /* before a job that is not listed goes: it is not let go any more */
+
+#endif

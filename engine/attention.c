@@ -46,7 +46,9 @@ void run_scores(const tile *t, const run *r, size_t offset, size_t width, const 
     size_t stride = t->work->score_stride;
     for (size_t b = 0; b * PAGE_TOKENS < r->longest; b++) {
         matrix keys = page_matrix(t, r, b, offset, width);
-        t->kernels->project(&keys, q, q_stride, r->n, scores + b * PAGE_TOKENS, stride, 0, keys.rows, add);
+        product p = product_whole(&keys, q, q_stride, r->n, scores + b * PAGE_TOKENS, stride);
+        p.add = add;
+        t->kernels->project(&p);
     }
 }
 
@@ -66,7 +68,9 @@ void run_gather(const tile *t, const run *r, size_t offset, size_t width, const 
         for (size_t m = 0; m < r->n; m++) memset(out + m * out_stride, 0, width * sizeof(float));
     for (size_t b = 0; b * PAGE_TOKENS < r->longest; b++) {
         matrix keys = page_matrix(t, r, b, offset, width);
-        t->kernels->project_back(&keys, weights + b * PAGE_TOKENS, stride, r->n, out, out_stride, 0, width, b > 0);
+        product p = product_whole(&keys, weights + b * PAGE_TOKENS, stride, r->n, out, out_stride);
+        p.add = b > 0;
+        t->kernels->project_back(&p);
     }
 }
 

@@ -16,12 +16,12 @@ int tile_threads(const tile *t, size_t multiply_adds)
     return multiply_adds < worth_sharing ? 1 : (int)t->threads;
 }
 
-/* The part of n outputs that thread `i` of `threads` computes, in whole vectors of 16. */
+/* The part of n outputs that thread `i` of `threads` computes, cut where it may be cut. */
 static void share(size_t n, int i, int threads, size_t *first, size_t *last)
 {
-    size_t blocks = (n + 15) / 16, k = (size_t)i, all = (size_t)threads;
-    *first = blocks * k / all * 16;
-    *last = blocks * (k + 1) / all * 16;
+    size_t blocks = (n + PRODUCT_CUT - 1) / PRODUCT_CUT, k = (size_t)i, all = (size_t)threads;
+    *first = blocks * k / all * PRODUCT_CUT;
+    *last = blocks * (k + 1) / all * PRODUCT_CUT;
     if (*last > n) *last = n;
 }
 
@@ -31,11 +31,12 @@ void tile_project(const tile *t, const matrix *w, const float *bias, const float
     int threads = tile_threads(t, w->rows * w->cols * t->n);
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
-        size_t first, last;
-        share(w->rows, omp_get_thread_num(), omp_get_num_threads(), &first, &last);
-        if (first < last) t->kernels->project(w, x, x_stride, t->n, y, y_stride, first, last, add);
+        product p = product_whole(w, x, x_stride, t->n, y, y_stride);
+        p.add = add;
+        share(w->rows, omp_get_thread_num(), omp_get_num_threads(), &p.first_row, &p.last_row);
+        if (p.first_row < p.last_row) t->kernels->project(&p);
         for (size_t m = 0; bias && m < t->n; m++)
-            for (size_t r = first; r < last; r++) y[m * y_stride + r] += bias[r];
+            for (size_t r = p.first_row; r < p.last_row; r++) y[m * y_stride + r] += bias[r];
     }
 }
 
@@ -44,9 +45,10 @@ void tile_project_back(const tile *t, const matrix *w, const float *u, size_t u_
     int threads = tile_threads(t, w->rows * w->cols * t->n);
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
-        size_t first, last;
-        share(w->cols, omp_get_thread_num(), omp_get_num_threads(), &first, &last);
-        if (first < last) t->kernels->project_back(w, u, u_stride, t->n, y, y_stride, first, last, add);
+        product p = product_whole(w, u, u_stride, t->n, y, y_stride);
+        p.add = add;
+        share(w->cols, omp_get_thread_num(), omp_get_num_threads(), &p.first_col, &p.last_col);
+        if (p.first_col < p.last_col) t->kernels->project_back(&p);
     }
 }
 

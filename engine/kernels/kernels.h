@@ -15,32 +15,70 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum number_type { NUMBER_F32 = 0, NUMBER_F16, NUMBER_BF16 } number_type;
+/* The types from NUMBER_Q8_0 on are quantized: their matrices are packed. */
+typedef enum number_type {
+    NUMBER_F32 = 0,
+    NUMBER_F16,
+    NUMBER_BF16,
+    NUMBER_Q8_0,
+    NUMBER_Q4_0,
+    NUMBER_Q4_K,
+    NUMBER_Q6_K
+} number_type;
 
+/* Of the types that are not quantized. */
 static inline size_t number_bytes(number_type type)
 {
     return type == NUMBER_F32 ? 4 : 2;
 }
 
+struct packed; /* packed.h: a quantized matrix as the kernels read it */
+
 typedef struct matrix {
     const void *data;
     number_type type;
     size_t rows, cols;
-    size_t stride; /* bytes from one row to the next */
+    size_t stride;               /* bytes from one row to the next */
+    const struct packed *packed; /* quantized types: instead of data and stride */
 } matrix;
+
+/* One product of a matrix, or of a part of it, with `count` vectors: vector m is in[m * in_stride ...], its result
+ * out[m * out_stride ...]. Indices of vectors are those of the whole matrix, whatever the part. */
+typedef struct product {
+    const matrix *w;
+    const float *in;
+    float *out;
+    size_t in_stride, out_stride, count;
+    size_t first_row, last_row, first_col, last_col; /* the part: rows [first_row, last_row) of columns [first_col, last_col) */
+    bool add;                                        /* to `out`, which otherwise is stored */
+} product;
+
+/* The whole of a matrix. */
+static inline product product_whole(const matrix *w, const float *in, size_t in_stride, size_t count, float *out,
+                                    size_t out_stride)
+{
+    return (product){.w = w,
+                     .in = in,
+                     .out = out,
+                     .in_stride = in_stride,
+                     .out_stride = out_stride,
+                     .count = count,
+                     .last_row = w->rows,
+                     .last_col = w->cols};
+}
+
+/* Where a matrix may be cut without changing a bit: outputs anywhere on multiples of PRODUCT_CUT; what is summed over in parts
+ * of multiples of PRODUCT_GROUP rows, in order, the later ones added, for project_back only. */
+enum { PRODUCT_CUT = 32, PRODUCT_GROUP = 256 };
 
 typedef struct kernels {
     const char *name;
 
-    /* y[m * y_stride + r] = sum_c W[r][c] x[m * x_stride + c] for r in [first, last), m in [0, count); added to y where
-     * `add`. */
-    void (*project)(const matrix *w, const float *x, size_t x_stride, size_t count, float *y, size_t y_stride, size_t first,
-                    size_t last, bool add);
+    /* out[r] = sum over the part's columns c of W[r][c] in[c], for the part's rows r. */
+    void (*project)(const product *p);
 
-    /* y[m * y_stride + c] = sum_r W[r][c] u[m * u_stride + r] for c in [first, last); added to y where `add`. `first` is
-     * a multiple of 16, and `last` too unless it is W's width. */
-    void (*project_back)(const matrix *w, const float *u, size_t u_stride, size_t count, float *y, size_t y_stride,
-                         size_t first, size_t last, bool add);
+    /* out[c] = sum over the part's rows r of W[r][c] in[r], for the part's columns c. */
+    void (*project_back)(const product *p);
 
     /* LayerNorm where bias is not NULL, else RMSNorm; both with weight and eps. g may be x. */
     void (*layer_norm)(const float *x, size_t n, const float *weight, const float *bias, float eps, float *g);

@@ -3,7 +3,7 @@
  * turn each operation into the tier's own instructions; multiply-adds are fused where the tier has them.
  *
  * Order of the sums. project: lane l of a row's accumulator takes columns l, l+LANES, ... in order; the lanes are then
- * added as a fixed tree. project_back: a column takes rows in order, in groups of GROUP rows whose sums are added in order
+ * added as a fixed tree. project_back: a column takes rows in order, in groups of PRODUCT_GROUP rows whose sums are added in order
  * (which keeps the rounding error of a long sum down). Neither depends on the blocking below. */
 #include "kernels.h"
 
@@ -166,28 +166,31 @@ INLINE void project_typed(const matrix *w, number_type type, const float *x, siz
     }
 }
 
-static void project(const matrix *w, const float *x, size_t x_stride, size_t count, float *y, size_t y_stride, size_t first,
-                    size_t last, bool add)
+static void project(const product *p)
 {
-    if (w->type == NUMBER_F32)
-        project_typed(w, NUMBER_F32, x, x_stride, count, y, y_stride, first, last, add);
-    else if (w->type == NUMBER_F16)
-        project_typed(w, NUMBER_F16, x, x_stride, count, y, y_stride, first, last, add);
+    matrix w = *p->w; /* the part's columns */
+    w.data = (const char *)w.data + p->first_col * number_bytes(w.type);
+    w.cols = p->last_col - p->first_col;
+    const float *x = p->in + p->first_col;
+    size_t xs = p->in_stride, ys = p->out_stride, first = p->first_row, last = p->last_row;
+    if (w.type == NUMBER_F32)
+        project_typed(&w, NUMBER_F32, x, xs, p->count, p->out, ys, first, last, p->add);
+    else if (w.type == NUMBER_F16)
+        project_typed(&w, NUMBER_F16, x, xs, p->count, p->out, ys, first, last, p->add);
     else
-        project_typed(w, NUMBER_BF16, x, x_stride, count, y, y_stride, first, last, add);
+        project_typed(&w, NUMBER_BF16, x, xs, p->count, p->out, ys, first, last, p->add);
 }
 
 /* ---- W^T u ------------------------------------------------------------------------------------------------------ */
 
-enum { GROUP = 256 };
 
 /* NV vectors of columns from `col` on, MB vectors u, all rows of W. `whole` says that every column lies inside W. */
 INLINE void back_block(const matrix *w, number_type type, const float *u, size_t u_stride, float *y, size_t y_stride,
                        size_t col, int NV, int MB, bool whole, bool add)
 {
     vf total[ALONE][MANY];
-    for (size_t group = 0; group < w->rows || group == 0; group += GROUP) {
-        size_t end = group + GROUP < w->rows ? group + GROUP : w->rows;
+    for (size_t group = 0; group < w->rows || group == 0; group += PRODUCT_GROUP) {
+        size_t end = group + PRODUCT_GROUP < w->rows ? group + PRODUCT_GROUP : w->rows;
         vf sum[ALONE][MANY];
         for (int v = 0; v < NV; v++)
             for (int m = 0; m < MB; m++) sum[v][m] = (vf){0};
@@ -248,15 +251,19 @@ INLINE void back_typed(const matrix *w, number_type type, const float *u, size_t
     }
 }
 
-static void project_back(const matrix *w, const float *u, size_t u_stride, size_t count, float *y, size_t y_stride,
-                         size_t first, size_t last, bool add)
+static void project_back(const product *p)
 {
-    if (w->type == NUMBER_F32)
-        back_typed(w, NUMBER_F32, u, u_stride, count, y, y_stride, first, last, add);
-    else if (w->type == NUMBER_F16)
-        back_typed(w, NUMBER_F16, u, u_stride, count, y, y_stride, first, last, add);
+    matrix w = *p->w; /* the part's rows */
+    w.data = (const char *)w.data + p->first_row * w.stride;
+    w.rows = p->last_row - p->first_row;
+    const float *u = p->in + p->first_row;
+    size_t us = p->in_stride, ys = p->out_stride, first = p->first_col, last = p->last_col;
+    if (w.type == NUMBER_F32)
+        back_typed(&w, NUMBER_F32, u, us, p->count, p->out, ys, first, last, p->add);
+    else if (w.type == NUMBER_F16)
+        back_typed(&w, NUMBER_F16, u, us, p->count, p->out, ys, first, last, p->add);
     else
-        back_typed(w, NUMBER_BF16, u, u_stride, count, y, y_stride, first, last, add);
+        back_typed(&w, NUMBER_BF16, u, us, p->count, p->out, ys, first, last, p->add);
 }
 
 /* ---- One vector at a time ---------------------------------------------------------------------------------------- */

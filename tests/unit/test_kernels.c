@@ -109,6 +109,27 @@ static void close_to(double found, double expected, double terms)
         fail_msg("found %.9g, expected %.9g over %g terms", found, expected, terms);
 }
 
+/* Rows [first, last) of W x, and columns [first, last) of W^T u. */
+static void project_rows(const kernels *k, const matrix *w, const float *x, size_t xs, size_t count, float *y, size_t ys,
+                         size_t first, size_t last, bool add)
+{
+    product p = product_whole(w, x, xs, count, y, ys);
+    p.first_row = first;
+    p.last_row = last;
+    p.add = add;
+    k->project(&p);
+}
+
+static void back_columns(const kernels *k, const matrix *w, const float *u, size_t us, size_t count, float *o, size_t os,
+                         size_t first, size_t last, bool add)
+{
+    product p = product_whole(w, u, us, count, o, os);
+    p.first_col = first;
+    p.last_col = last;
+    p.add = add;
+    k->project_back(&p);
+}
+
 /* W x and W^T u of random shapes, types and strides, stored and added, against double loops. */
 static void products_equal_double(void **unused)
 {
@@ -127,8 +148,8 @@ static void products_equal_double(void **unused)
             bool add = below(2);
             memcpy(y, start, count * ys * sizeof *y);
             memcpy(o, start, count * xs * sizeof *o);
-            table[k]->project(&s.w, x, xs, count, y, ys, 0, rows, add);
-            table[k]->project_back(&s.w, u, ys, count, o, xs, 0, cols, add);
+            project_rows(table[k], &s.w, x, xs, count, y, ys, 0, rows, add);
+            back_columns(table[k], &s.w, u, ys, count, o, xs, 0, cols, add);
             for (size_t m = 0; m < count; m++) {
                 for (size_t r = 0; r < rows; r++) {
                     double sum = add ? (double)start[m * ys + r] : 0;
@@ -160,14 +181,14 @@ static void no_bit_depends_on_the_cut(void **unused)
         float *x = numbers(count * cols), *u = numbers(count * rows);
         float *y = numbers(count * rows), *o = numbers(count * cols), *y1 = numbers(rows), *o1 = numbers(cols);
         for (size_t k = 0; k < n_tables; k++) {
-            table[k]->project(&s.w, x, cols, count, y, rows, 0, rows, false);
-            table[k]->project_back(&s.w, u, rows, count, o, cols, 0, cols, false);
+            project_rows(table[k], &s.w, x, cols, count, y, rows, 0, rows, false);
+            back_columns(table[k], &s.w, u, rows, count, o, cols, 0, cols, false);
             for (size_t m = 0; m < count; m++) {
                 size_t cut = below(rows + 1), column = below(cols / 16 + 1) * 16;
-                table[k]->project(&s.w, x + m * cols, cols, 1, y1, rows, 0, cut, false);
-                table[k]->project(&s.w, x + m * cols, cols, 1, y1, rows, cut, rows, false);
-                if (column > 0) table[k]->project_back(&s.w, u + m * rows, rows, 1, o1, cols, 0, column, false);
-                if (column < cols) table[k]->project_back(&s.w, u + m * rows, rows, 1, o1, cols, column, cols, false);
+                project_rows(table[k], &s.w, x + m * cols, cols, 1, y1, rows, 0, cut, false);
+                project_rows(table[k], &s.w, x + m * cols, cols, 1, y1, rows, cut, rows, false);
+                if (column > 0) back_columns(table[k], &s.w, u + m * rows, rows, 1, o1, cols, 0, column, false);
+                if (column < cols) back_columns(table[k], &s.w, u + m * rows, rows, 1, o1, cols, column, cols, false);
                 assert_memory_equal(y1, y + m * rows, rows * sizeof *y);
                 assert_memory_equal(o1, o + m * cols, cols * sizeof *o);
             }
@@ -189,8 +210,8 @@ static void zero_weights_leave_no_trace(void **unused)
     matrix fewer = s.w;
     fewer.rows = 20;
     for (size_t k = 0; k < n_tables; k++) {
-        table[k]->project_back(&s.w, u, 32, 1, all, 100, 0, 100, false);
-        table[k]->project_back(&fewer, u, 32, 1, some, 100, 0, 100, false);
+        back_columns(table[k], &s.w, u, 32, 1, all, 100, 0, 100, false);
+        back_columns(table[k], &fewer, u, 32, 1, some, 100, 0, 100, false);
         assert_memory_equal(all, some, sizeof all);
     }
     drop(&s);
@@ -204,12 +225,12 @@ static void large_products_equal_openblas(void **unused)
     sample s = make(NUMBER_F32, rows, cols, 0);
     float *x = numbers(count * cols), *y = numbers(count * rows), *o = numbers(count * cols), *expected = numbers(count * rows);
     for (size_t k = 0; k < n_tables; k++) {
-        table[k]->project(&s.w, x, cols, count, y, rows, 0, rows, false);
+        project_rows(table[k], &s.w, x, cols, count, y, rows, 0, rows, false);
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)count, (int)rows, (int)cols, 1, x, (int)cols, s.wide,
                     (int)cols, 0, expected, (int)rows);
         for (size_t i = 0; i < count * rows; i++) /* both sides are rounded: twice the room */
             close_to((double)y[i] / 2, (double)expected[i] / 2, (double)cols);
-        table[k]->project_back(&s.w, y, rows, count, o, cols, 0, cols, false);
+        back_columns(table[k], &s.w, y, rows, count, o, cols, 0, cols, false);
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)count, (int)cols, (int)rows, 1, y, (int)rows, s.wide,
                     (int)cols, 0, expected, (int)cols);
         for (size_t i = 0; i < count * cols; i++)

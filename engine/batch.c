@@ -18,6 +18,7 @@ enum { MOST_NUMBERS = 1 << 27 }; /* of a workspace, and of what rows keep: half 
 
 struct descent_batch {
     descent_cache *cache;
+    const kernels *kernels;
     unsigned threads;
     row *rows; /* [n] of max_rows; a sequence's rows stand together, in order of position */
     size_t n, max_rows;
@@ -100,6 +101,7 @@ descent_code descent_batch_create(descent_cache *cache, const descent_batch_opti
     descent_batch *b = calloc(1, sizeof *b);
     if (!b) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a batch");
     b->cache = cache;
+    b->kernels = kernels_get();
     b->max_rows = options->max_rows ? options->max_rows : DEFAULT_ROWS;
     b->threads = options->threads ? options->threads : (unsigned)omp_get_num_procs();
     size_t frozen = whole_vectors(cache->model->frozen);
@@ -130,6 +132,11 @@ void descent_batch_destroy(descent_batch *b)
     free(b->frozen);
     free(b->free_frozen);
     free(b);
+}
+
+void batch_set_kernels(descent_batch *b, const kernels *k)
+{
+    b->kernels = k;
 }
 
 size_t descent_batch_rows(const descent_batch *b)
@@ -300,7 +307,7 @@ static void run_tile(descent_batch *b, row **rows, size_t n)
 {
     tile t = {.model = b->cache->model,
               .cache = b->cache,
-              .kernels = kernels_get(),
+              .kernels = b->kernels,
               .threads = b->threads,
               .work = &b->work,
               .rows = rows,
@@ -430,7 +437,7 @@ descent_code descent_batch_logits(descent_batch *b, const descent_reading *readi
     float *normed = b->work.wide[0];
     for (size_t first = 0; first < count; first += b->work.rows) {
         size_t n = count - first < b->work.rows ? count - first : b->work.rows;
-        tile t = {.model = model, .cache = b->cache, .kernels = kernels_get(), .threads = b->threads, .work = &b->work, .n = n};
+        tile t = {.model = model, .cache = b->cache, .kernels = b->kernels, .threads = b->threads, .work = &b->work, .n = n};
         for (size_t i = 0; i < n; i++) {
             const descent_reading *r = &readings[first + i];
             const page *p = sequence_page(r->sequence, r->position);

@@ -47,6 +47,10 @@ typedef struct tile {
     int watch; /* the observers' flags of all rows together */
 } tile;
 
+/* Has every product and function of the batch's steps and readings go through `k`, which outlives it: kernels_get() but for
+ * whoever watches the products (importance.c). */
+void batch_set_kernels(descent_batch *b, const kernels *k);
+
 /* ---- For a family's step (step.c) ------------------------------------------------------------------------------- */
 
 /* Y = X W^T + bias, rows of X [n][x_stride], Y [n][y_stride]; Y += ... with add. bias may be NULL. */

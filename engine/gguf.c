@@ -386,6 +386,8 @@ static descent_code fill_metadata(gguf_file *file, cursor *from, char **arena)
         descent_code code = take_entry(from, i, entry);
         if (code) return code;
         entry->key = keep_name(from, arena);
+        entry->whole = from->data + from->item_at;
+        entry->whole_bytes = from->at - from->item_at;
         file->entries_by_key[i] = entry;
         if (entry->type != GGUF_VALUE_ARRAY || entry->element != GGUF_VALUE_STRING) continue;
         entry->ends = ends;
@@ -403,6 +405,13 @@ static descent_code fill_metadata(gguf_file *file, cursor *from, char **arena)
                                 shown_bytes((gguf_string){key, strlen(key)}), key);
     }
     return DESCENT_OK;
+}
+
+uint32_t gguf_alignment(const gguf_file *file)
+{
+    uint32_t value = DEFAULT_ALIGNMENT;
+    (void)gguf_get_u32(file, "general.alignment", MIN_ALIGNMENT, MAX_ALIGNMENT, &value, NULL); /* checked: see below */
+    return value;
 }
 
 static descent_code read_alignment(const gguf_file *file, uint64_t *alignment, descent_status *status)

@@ -78,6 +78,12 @@ const gguf_tensor *gguf_tensor_at(const gguf_file *file, size_t i);
 /* NULL when there is none of that name. */
 const gguf_tensor *gguf_find_tensor(const gguf_file *file, const char *name);
 
+/* Bytes inside the file, not NUL-terminated. */
+typedef struct gguf_string {
+    const char *text;
+    size_t bytes;
+} gguf_string;
+
 /* ---- Metadata -------------------------------------------------------------------------------------------------- */
 
 /* Types of metadata values, GGUF's numbers. */
@@ -112,6 +118,12 @@ gguf_value_type gguf_metadata_type(const gguf_file *file, size_t i);
  * "string[50257] [\"!\", \"\\\"\", \"#\", ...]". False, and text untouched, when i is past the last or size is 0. */
 bool gguf_metadata_text(const gguf_file *file, size_t i, char *text, size_t size);
 
+/* The i-th entry as it lies in the file, key, type and value, for whoever writes it again; i must be below the count. */
+gguf_string gguf_metadata_bytes(const gguf_file *file, size_t i);
+
+/* What tensor data is aligned to in the file: general.alignment, or what GGUF says where that is not there. */
+uint32_t gguf_alignment(const gguf_file *file);
+
 bool gguf_has(const gguf_file *file, const char *key);
 
 /* Typed getters. DESCENT_BAD_FILE when the key is missing, of another type or out of range; the message says which was
@@ -125,12 +137,6 @@ descent_code gguf_get_i32(const gguf_file *file, const char *key, int32_t min, i
 /* f32, or an f64 that is finite as an f32; finite. */
 descent_code gguf_get_f32(const gguf_file *file, const char *key, float *value, descent_status *status);
 descent_code gguf_get_bool(const gguf_file *file, const char *key, bool *value, descent_status *status);
-
-/* Bytes inside the file, not NUL-terminated. */
-typedef struct gguf_string {
-    const char *text;
-    size_t bytes;
-} gguf_string;
 
 /* The string holds no NUL and is valid UTF-8. */
 descent_code gguf_get_string(const gguf_file *file, const char *key, gguf_string *value, descent_status *status);

@@ -11,7 +11,9 @@ typedef struct gguf_entry {
     uint32_t element; /* arrays: the type of an element; otherwise type */
     uint64_t count;   /* arrays: elements; strings: bytes; otherwise 1 */
     const unsigned char *data;
-    uint64_t *ends; /* arrays of strings: see gguf_array */
+    uint64_t *ends;             /* arrays of strings: see gguf_array */
+    const unsigned char *whole; /* from the key's length to the end of the value: whole_bytes */
+    uint64_t whole_bytes;
 } gguf_entry;
 
 struct gguf_file {

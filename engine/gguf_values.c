@@ -24,6 +24,12 @@ gguf_value_type gguf_metadata_type(const gguf_file *file, size_t i)
     return (gguf_value_type)file->entries[i].type;
 }
 
+gguf_string gguf_metadata_bytes(const gguf_file *file, size_t i)
+{
+    const gguf_entry *entry = &file->entries[i];
+    return (gguf_string){(const char *)entry->whole, (size_t)entry->whole_bytes};
+}
+
 bool gguf_has(const gguf_file *file, const char *key)
 {
     return gguf_find_entry(file, key) != NULL;

@@ -142,6 +142,8 @@ descent_code model_matrix(descent_model *model, const char *name, size_t rows, s
     }
     w->stride = cols * number_bytes(w->type);
     model->info.parameters += (uint64_t)rows * cols; /* padding is none */
+    if (model->n_matrices < gguf_tensor_count(model->file))
+        model->matrices[model->n_matrices++] = (file_matrix){.tensor = t, .w = w};
     return DESCENT_OK;
 }
 
@@ -294,6 +296,8 @@ static descent_code load_model(descent_model *model, file_opener open_file, cons
     descent_code code;
     if ((code = open_file(path, &model->file, status)) != DESCENT_OK) return code;
     name_model(model, path);
+    model->matrices = calloc(gguf_tensor_count(model->file) + 1, sizeof *model->matrices);
+    if (!model->matrices) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a list of tensors");
     if ((code = choose_family(model, status)) != DESCENT_OK) return code;
     if ((code = load_common(model, status)) != DESCENT_OK) return code;
     if ((code = model->family->load(model, status)) != DESCENT_OK) return code;
@@ -336,6 +340,7 @@ void descent_model_close(descent_model *model)
     if (model->family) model->family->unload(model);
     for (size_t i = 0; i < model->n_widened; i++) free(model->widened[i]);
     free(model->widened);
+    free(model->matrices);
     tokenizer_free(model->tokenizer);
     gguf_close(model->file);
     free(model);

@@ -58,6 +58,12 @@ typedef struct family {
     void (*final_norm)(const descent_model *model, const float *x, float *out);
 } family;
 
+/* A tensor that the family multiplies by, and the matrix it became, which lies in the family's own struct. */
+typedef struct file_matrix {
+    const gguf_tensor *tensor;
+    const matrix *w;
+} file_matrix;
+
 struct descent_model {
     descent_model_info info;
     const family *family;
@@ -73,6 +79,9 @@ struct descent_model {
     size_t slot;   /* numbers a token has in one plane */
     size_t hidden; /* widest hidden layer */
     size_t frozen; /* numbers a row keeps from step to step of a sub-layer, 0 where x is all */
+
+    file_matrix *matrices; /* [n_matrices] as model_matrix gave them out, at most one a tensor */
+    size_t n_matrices;
 
     void **widened; /* weights that had to be stored anew, freed with the model */
     size_t n_widened;

@@ -22,10 +22,10 @@ static const uint64_t TRACE_MOST_NUMBERS = UINT64_C(1) << 20, TRACE_MOST_STATE_N
 static const int64_t SEED_MASK = (INT64_C(1) << 53) - 1; /* seeds made here survive a client whose numbers are doubles */
 
 /* From a scheduler's thread. */
-static void wake(void *user, bool last)
+static void wake(void *user, bool at_once)
 {
     job *j = user;
-    job_queue_list(j->service->ready, j, last);
+    job_queue_list(j->service->ready, j, at_once);
 }
 
 /* ---- Opening ------------------------------------------------------------------------------------------------------ */
@@ -405,24 +405,6 @@ void job_gone(job *j)
     cancel_all(j);
 }
 
-static void end_now(job *j)
-{
-    if (!j->error.status) {
-        (void)api_fail(&j->error, 503, NULL, "draining", "the server is ending");
-        j->error.retry_after = 1;
-    }
-    if (!j->answered && !j->gone && j->exchange->request) {
-        j->answered = true;
-        end_with_error(j);
-    }
-    cancel_all(j);
-}
-
-void jobs_end_all(service *s)
-{
-    for (job *j = s->jobs; j; j = j->next) end_now(j);
-}
-
 /* ---- Taking what there is ----------------------------------------------------------------------------------------- */
 
 static bool is_read(const job *j)
@@ -494,12 +476,42 @@ static bool send_out(job *j)
     return sends;
 }
 
-static void drain(job *j)
+static void take_all(job *j)
 {
     for (size_t i = 0; i < j->n_texts; i++)
         if (j->texts[i].submitted && !j->texts[i].ended) take(j, &j->texts[i]);
+}
+
+static void drain(job *j)
+{
+    take_all(j);
     if (send_out(j)) job_queue_hold(j->service->ready, j);
     settle(j);
+}
+
+/* What a stream was held back from saying goes out before the error. A text that turns out to be over needs none: it has listed
+ * the job, which is settled in its turn. */
+static void end_now(job *j)
+{
+    if (j->streaming) {
+        take_all(j);
+        (void)send_out(j);
+        if (j->n_ended == j->n_submitted) return;
+    }
+    if (!j->error.status) {
+        (void)api_fail(&j->error, 503, NULL, "draining", "the server is ending");
+        j->error.retry_after = 1;
+    }
+    if (!j->answered && !j->gone && j->exchange->request) {
+        j->answered = true;
+        end_with_error(j);
+    }
+    cancel_all(j);
+}
+
+void jobs_end_all(service *s)
+{
+    for (job *j = s->jobs; j; j = j->next) end_now(j);
 }
 
 /* ---- Starting ------------------------------------------------------------------------------------------------------ */

@@ -34,6 +34,17 @@ static void release(job_queue *q, job *j)
     p->held = false;
 }
 
+/* Takes a job off the list: from here on what comes lists it again. False where it was listed by what can wait, before it was
+ * held: it has its turn when it is let go. */
+static bool take_up(job_queue *q, job *j)
+{
+    job_place *p = &j->place;
+    bool has_turn = p->at_once || !p->held;
+    p->listed = p->at_once = false;
+    if (has_turn && p->held) release(q, j);
+    return has_turn;
+}
+
 /* Each job's turn may list others, or itself again, and end it: nothing of a job is looked at behind its turn. */
 static void on_wake(uv_async_t *async)
 {
@@ -46,10 +57,9 @@ static void on_wake(uv_async_t *async)
         job *j = list;
         (void)pthread_mutex_lock(&q->lock);
         list = j->place.next;
-        j->place.listed = false; /* from here on what comes lists it again */
-        if (j->place.held) release(q, j);
+        bool has_turn = take_up(q, j);
         (void)pthread_mutex_unlock(&q->lock);
-        q->turn(j);
+        if (has_turn) q->turn(j);
     }
 }
 
@@ -79,6 +89,7 @@ void job_queue_list(job_queue *q, job *j, bool at_once)
 {
     (void)pthread_mutex_lock(&q->lock);
     bool waits = j->place.listed || (j->place.held && !at_once);
+    j->place.at_once |= at_once;
     if (!waits) {
         j->place.listed = true;
         j->place.next = NULL;

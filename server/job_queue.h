@@ -1,7 +1,7 @@
 /* job_queue.h: which jobs have something to take, and when each gets its turn on the loop. Schedulers' threads list a job as
  * its texts grow; the loop gives every listed one its turn. A stream that has just sent something may be held for a while: what
  * comes meanwhile goes out together, so that texts which grow faster than anybody reads cost one send for several tokens. What
- * ends a text is never held.
+ * begins or ends a text is never held.
  */
 #ifndef DESCENT_SERVER_JOB_QUEUE_H
 #define DESCENT_SERVER_JOB_QUEUE_H
@@ -17,6 +17,7 @@ typedef struct job_queue job_queue;
 typedef struct job_place {
     job *next; /* listed behind it */
     bool listed, held;
+    bool at_once; /* listed by something that no hold delays */
     uint64_t due; /* the loop's time at which a held one is let go */
     job *held_before, *held_behind;
 } job_place;
@@ -31,7 +32,7 @@ void job_queue_close(job_queue *q);
 void job_queue_list(job_queue *q, job *j, bool at_once);
 
 /* The loop's thread. */
-bool job_queue_lists(job_queue *q, const job *j); /* it will have another turn, held or not counted */
+bool job_queue_lists(job_queue *q, const job *j); /* it has been listed since its last turn began */
 void job_queue_hold(job_queue *q, job *j);
 void job_queue_leave(job_queue *q, job *j); /* before a job that is not listed goes: it is not let go any more */
 

@@ -241,7 +241,9 @@ static bool publish(transcript *t, const text_release *release, size_t tokens)
     bool fits = true, something = release->bytes > 0 || (tokens > 0 && t->held.n_tokens > 0);
     if (something) fits = move_tokens(&t->ready, &t->held, tokens) && add_piece(&t->ready, release->text, release->bytes);
     if (t->tracer) add_traces(t);
-    if (t->options.live && (something || t->ready.traces)) t->options.wake(t->options.user, false);
+    bool first = something && t->begun && !t->said;
+    t->said |= first;
+    if (t->options.live && (something || t->ready.traces)) t->options.wake(t->options.user, first);
     (void)pthread_mutex_unlock(&t->lock);
     return fits || fail(t, NULL);
 }
@@ -250,9 +252,9 @@ static bool publish(transcript *t, const text_release *release, size_t tokens)
 static bool publish_prompt(transcript *t)
 {
     if (t->begun) return true;
-    t->begun = true;
     text_release prompt_text = {.text = t->echo, .bytes = t->echo_bytes};
     bool fits = publish(t, &prompt_text, t->held.n_tokens);
+    t->begun = true;
     free(t->echo);
     t->echo = NULL;
     t->echo_bytes = 0;

@@ -51,8 +51,9 @@ typedef struct transcript_options {
     bool live;                   /* what comes is taken as it comes; otherwise once, at the end */
     bool score;                  /* logprobs of tokens are needed though none are asked for */
     const tracer_options *trace; /* copied; NULL: none */
-    /* There is something to take; `last`: nothing follows. Called with the mutex held, so that the transcript is still there. */
-    void (*wake)(void *user, bool last);
+    /* There is something to take; `at_once`: the first of what was chosen, or the end. Called with the mutex held, so that the
+     * transcript is still there. */
+    void (*wake)(void *user, bool at_once);
     void *user;
 } transcript_options;
 
@@ -68,6 +69,7 @@ typedef struct transcript {
     size_t echo_bytes;
     record held; /* tokens and top only */
     bool begun;  /* the prompt went out, where it was asked for */
+    bool said;   /* and something behind it */
     bool stopped;
     /* Under `lock`. */
     pthread_mutex_t lock;

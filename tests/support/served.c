@@ -125,6 +125,22 @@ void served_close(model_set *models)
     free(models->items);
 }
 
+model_set served_models;
+
+int served_set_up(void **state)
+{
+    (void)state;
+    served_models = served_open();
+    return 0;
+}
+
+int served_tear_down(void **state)
+{
+    (void)state;
+    served_close(&served_models);
+    return 0;
+}
+
 served_model *served_find(const model_set *models, const char *id)
 {
     return models_find(models, id, strlen(id));

@@ -16,6 +16,10 @@
 /* Writes and opens them. */
 model_set served_open(void);
 void served_close(model_set *models);
+/* For a group of cmocka tests that share them: `served_models` is there between the two. */
+extern model_set served_models;
+int served_set_up(void **state);
+int served_tear_down(void **state);
 served_model *served_find(const model_set *models, const char *id);
 
 /* request_read of a body written with ' for ", copied to memory of its exact size. Seed where it gives none: SERVED_SEED. */

@@ -10,14 +10,12 @@
 
 #include <cmocka.h>
 
-static model_set models;
-
 static generation_request reads(request_kind kind, const char *body)
 {
     generation_request out;
     api_error error;
     request_limits limits = request_limits_defaults();
-    if (!served_read(kind, body, &models, &limits, &out, &error)) fail_msg("%s: %s", body, error.message);
+    if (!served_read(kind, body, &served_models, &limits, &out, &error)) fail_msg("%s: %s", body, error.message);
     assert_int_equal(error.status, 0);
     return out;
 }
@@ -54,7 +52,7 @@ static void defaults(void **state)
     for (size_t i = 0; i < 3; i++) {
         generation_request r = reads(REQUEST_COMPLETION, bodies[i]);
         assert_int_equal(r.kind, REQUEST_COMPLETION);
-        assert_ptr_equal(r.model, served_find(&models, "chars"));
+        assert_ptr_equal(r.model, served_find(&served_models, "chars"));
         assert_string_equal(r.model_name, "chars");
         assert_true(r.n == 1 && r.best_of == 1 && r.max_tokens == 16 && r.logprobs == -1 && r.n_stop == 0);
         assert_false(r.echo || r.stream || r.include_usage || r.parse_special || r.trace || r.depth_capped);
@@ -183,7 +181,7 @@ static generation_request reads_within(uint32_t steps, const char *body)
     api_error error;
     request_limits limits = request_limits_defaults();
     limits.steps = steps;
-    if (!served_read(REQUEST_COMPLETION, body, &models, &limits, &out, &error)) fail_msg("%s", error.message);
+    if (!served_read(REQUEST_COMPLETION, body, &served_models, &limits, &out, &error)) fail_msg("%s", error.message);
     return out;
 }
 
@@ -237,7 +235,7 @@ static void names_with_depth(void **state)
         served_model *model = NULL;
         const char *depth;
         api_error error = {0};
-        assert_int_equal(request_find_model(&models, names[i].name, &model, &depth, &error), names[i].id != NULL);
+        assert_int_equal(request_find_model(&served_models, names[i].name, &model, &depth, &error), names[i].id != NULL);
         assert_int_equal(error.status, names[i].id ? 0 : 404);
         if (!names[i].id) continue;
         assert_string_equal(model->id, names[i].id);
@@ -443,20 +441,6 @@ static void unknown_fields_are_noted(void **state)
     }
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    models = served_open();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    served_close(&models);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -475,5 +459,5 @@ int main(void)
         cmocka_unit_test(fields_without_effect),
         cmocka_unit_test(unknown_fields_are_noted),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, served_set_up, served_tear_down);
 }

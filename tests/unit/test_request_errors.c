@@ -10,8 +10,6 @@
 
 #include <cmocka.h>
 
-static model_set models;
-
 typedef struct refusal {
     const char *body, *param, *message; /* message: all of it */
     const char *code;
@@ -22,7 +20,7 @@ static void refuses_within(request_kind kind, const char *body, const request_li
 {
     generation_request out;
     api_error error;
-    if (served_read(kind, body, &models, limits, &out, &error)) fail_msg("%s: accepted", body);
+    if (served_read(kind, body, &served_models, limits, &out, &error)) fail_msg("%s: accepted", body);
     if (strcmp(error.message, expected->message) || strcmp(error.param, expected->param) ||
         error.status != (expected->status ? expected->status : 400))
         fail_msg("%s: %u %s: %s", body, error.status, error.param, error.message);
@@ -323,9 +321,10 @@ static void what_no_vocabulary_spells(void **state)
     generation_request out;
     api_error error;
     request_limits limits = request_limits_defaults();
-    assert_false(served_read(REQUEST_COMPLETION, "{'model': 'chars', 'prompt': '\xc3\xb6'}", &models, &limits, &out, &error));
+    assert_false(
+        served_read(REQUEST_COMPLETION, "{'model': 'chars', 'prompt': '\xc3\xb6'}", &served_models, &limits, &out, &error));
     assert_true(error.quotes_prompt);
-    assert_false(served_read(REQUEST_COMPLETION, "{'model': 'chars', 'prompt': 5}", &models, &limits, &out, &error));
+    assert_false(served_read(REQUEST_COMPLETION, "{'model': 'chars', 'prompt': 5}", &served_models, &limits, &out, &error));
     assert_false(error.quotes_prompt);
 }
 
@@ -365,7 +364,7 @@ static void accepts_list(const char *format, size_t count, const char *value, co
     generation_request out;
     api_error error;
     (void)snprintf(body, sizeof body, format, list_of(count, value));
-    if (!served_read(REQUEST_COMPLETION, body, &models, limits, &out, &error)) fail_msg("%s", error.message);
+    if (!served_read(REQUEST_COMPLETION, body, &served_models, limits, &out, &error)) fail_msg("%s", error.message);
     request_release(&out);
 }
 
@@ -564,20 +563,6 @@ static void traces(void **state)
                  "track has 65 tokens: expected at most 64");
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    models = served_open();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    served_close(&models);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -598,5 +583,5 @@ int main(void)
         cmocka_unit_test(messages),
         cmocka_unit_test(traces),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, served_set_up, served_tear_down);
 }

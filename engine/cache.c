@@ -24,7 +24,17 @@ static size_t plane_bytes(const descent_cache *cache)
 
 static number_type page_number(descent_page_type type)
 {
-    return type == DESCENT_PAGE_F16 ? NUMBER_F16 : NUMBER_F32;
+    static const number_type numbers[DESCENT_PAGE_TYPES] = {[DESCENT_PAGE_F32] = NUMBER_F32,
+                                                            [DESCENT_PAGE_F16] = NUMBER_F16,
+                                                            [DESCENT_PAGE_BF16] = NUMBER_BF16,
+                                                            [DESCENT_PAGE_Q8] = NUMBER_Q8_ROWS};
+    return numbers[type];
+}
+
+static size_t slot_bytes(const descent_model *model, descent_page_type type)
+{
+    if (type == DESCENT_PAGE_Q8) return slot_part(model->slot) / Q8_BLOCK * sizeof(q8_block);
+    return model->slot * number_bytes(page_number(type));
 }
 
 static uint64_t page_bytes(const descent_cache *cache, const page *p)
@@ -319,9 +329,9 @@ descent_code descent_cache_create(const descent_model *model, const descent_cach
     static const descent_cache_options defaults = {0};
     if (!model || !out) return descent_fail(status, DESCENT_BAD_ARGUMENT, "a cache needs a model and a place to be put");
     if (!options) options = &defaults;
-    if (options->page_type != DESCENT_PAGE_F32 && options->page_type != DESCENT_PAGE_F16)
-        return descent_fail(status, DESCENT_BAD_ARGUMENT, "page type %d; expected DESCENT_PAGE_F32 or DESCENT_PAGE_F16",
-                            (int)options->page_type);
+    if ((unsigned)options->page_type >= DESCENT_PAGE_TYPES)
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "page type %d; expected DESCENT_PAGE_F32 to DESCENT_PAGE_Q8, 0 to %d",
+                            (int)options->page_type, DESCENT_PAGE_TYPES - 1);
     descent_cache *cache = calloc(1, sizeof *cache);
     page **buckets = calloc(FIRST_BUCKETS, sizeof *buckets);
     if (!cache || !buckets) {
@@ -330,7 +340,7 @@ descent_code descent_cache_create(const descent_model *model, const descent_cach
         return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a cache");
     }
     *cache = (descent_cache){.model = model, .page_type = options->page_type, .number = page_number(options->page_type)};
-    cache->slot_bytes = model->slot * number_bytes(cache->number);
+    cache->slot_bytes = slot_bytes(model, options->page_type);
     cache->byte_limit = options->byte_limit ? options->byte_limit : half_of_memory();
     cache->buckets = buckets;
     cache->n_buckets = FIRST_BUCKETS;
@@ -361,7 +371,7 @@ descent_cache_usage descent_cache_describe(const descent_cache *cache)
 uint64_t pages_bytes(const descent_model *model, descent_page_type type, uint64_t tokens, uint32_t planes)
 {
     uint64_t pages = tokens / PAGE_TOKENS + (tokens % PAGE_TOKENS != 0);
-    uint64_t slot = model->slot * number_bytes(page_number(type)), page_total, total;
+    uint64_t slot = slot_bytes(model, type), page_total, total;
     if (__builtin_mul_overflow((uint64_t)planes * PAGE_TOKENS, slot, &page_total) ||
         __builtin_add_overflow(page_total, sizeof(page) + PAGE_TOKENS * (uint64_t)model->info.width * sizeof(float),
                                &page_total) ||
@@ -372,5 +382,6 @@ uint64_t pages_bytes(const descent_model *model, descent_page_type type, uint64_
 
 uint64_t descent_cache_bytes_needed(const descent_model *model, descent_page_type type, uint64_t tokens, descent_depth depth)
 {
+    if ((unsigned)type >= DESCENT_PAGE_TYPES) return UINT64_MAX; /* no memory is enough for pages there are not */
     return pages_bytes(model, type, tokens, model->family->progression->planes(model, depth));
 }

@@ -126,7 +126,7 @@ static descent_code attention_load(descent_model *model, uint32_t l, void *weigh
     if ((code = layered_matrix(model, l, "attn_k", C, C, &y->wk, status)) != DESCENT_OK) return code;
     y->diagonal = (diagonal)diag;
     y->tau = sqrtf((float)w->head_width);
-    size_t slot = y->diagonal == DIAGONAL_NONE ? C : 2 * C;
+    size_t slot = y->diagonal == DIAGONAL_NONE ? C : slot_part(C) + C;
     if (model->slot < slot) model->slot = slot;
     if (y->diagonal == DIAGONAL_SHARED) return layered_vector(model, l, "attn_diag", C, 1, &y->d, status);
     if (y->diagonal == DIAGONAL_PER_HEAD) return layered_vector(model, l, "attn_diag", w->heads, C, &y->d, status);
@@ -161,7 +161,8 @@ static void write_keys(const tile *t, const attention *y, const float *u)
         const row *r = begin.rows[i];
         layered_rotate(w, r->position, 1, k->wide[OUTPUT] + i * ws);
         (void)tile_write_key(t, r, r->where.plane, 0, k->wide[OUTPUT] + i * ws, C);
-        if (y->diagonal != DIAGONAL_NONE) (void)tile_write_key(t, r, r->where.plane, C, k->wide[DIAGONAL_U] + i * ws, C);
+        if (y->diagonal != DIAGONAL_NONE)
+            (void)tile_write_key(t, r, r->where.plane, slot_part(C), k->wide[DIAGONAL_U] + i * ws, C);
     }
 }
 
@@ -180,6 +181,7 @@ static void attend(const tile *t, const attention *y, const run *r, const float 
     const layered *w = t->model->weights;
     workspace *k = t->work;
     size_t C = t->model->info.width, D = w->head_width, ws = k->wide_stride, ss = k->score_stride;
+    size_t inputs = slot_part(C); /* where a slot has u_j, behind R_j W^K u_j */
     float *scores = run_scratch(t, HEAD_SCORES), *shared = run_scratch(t, SHARED_SCORES),
           *summed = run_scratch(t, SUMMED_WEIGHTS);
     const float *query = k->wide[QUERY] + r->first * ws;
@@ -187,7 +189,7 @@ static void attend(const tile *t, const attention *y, const run *r, const float 
     float *weighed = k->wide[DIAGONAL_G] + r->first * ws, *mixed = k->wide[DIAGONAL_U] + r->first * ws;
     if (y->diagonal == DIAGONAL_SHARED) {
         weigh_by_diagonal(t, r, g, y->d, y->tau, weighed);
-        run_scores(t, r, C, C, weighed, ws, shared, false);
+        run_scores(t, r, inputs, C, weighed, ws, shared, false);
     }
     double total[RUN_ROWS] = {0};
     for (uint32_t h = 0; h < w->heads; h++) {
@@ -196,7 +198,7 @@ static void attend(const tile *t, const attention *y, const run *r, const float 
             for (size_t m = 0; m < r->n; m++) memcpy(scores + m * ss, shared + m * ss, r->longest * sizeof *scores);
         if (y->diagonal == DIAGONAL_PER_HEAD) {
             weigh_by_diagonal(t, r, g, d, y->tau, weighed);
-            run_scores(t, r, C, C, weighed, ws, scores, false);
+            run_scores(t, r, inputs, C, weighed, ws, scores, false);
         }
         run_scores(t, r, h * D, D, query + h * D, ws, scores, y->diagonal != DIAGONAL_NONE);
         float log_sum[RUN_ROWS];
@@ -209,14 +211,14 @@ static void attend(const tile *t, const attention *y, const run *r, const float 
                 for (size_t j = 0; j < r->longest; j++)
                     summed[m * ss + j] = scores[m * ss + j] + (h ? summed[m * ss + j] : 0.0f);
         if (y->diagonal == DIAGONAL_PER_HEAD) {
-            run_gather(t, r, C, C, scores, mixed, ws);
+            run_gather(t, r, inputs, C, scores, mixed, ws);
             for (size_t m = 0; m < r->n; m++)
                 for (size_t c = 0; c < C; c++) sum[m * ws + c] = d[c] * mixed[m * ws + c] + (h ? sum[m * ws + c] : 0.0f);
         }
     }
     for (size_t m = 0; energy && m < r->n; m++) energy[r->first + m][0] = (float)(-(double)y->tau * total[m]);
     if (!gradient || y->diagonal != DIAGONAL_SHARED) return;
-    run_gather(t, r, C, C, summed, mixed, ws);
+    run_gather(t, r, inputs, C, summed, mixed, ws);
     for (size_t m = 0; m < r->n; m++)
         for (size_t c = 0; c < C; c++) sum[m * ws + c] = y->d[c] * mixed[m * ws + c];
 }

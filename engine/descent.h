@@ -207,7 +207,14 @@ DESCENT_API void descent_free(void *memory);
 
 typedef struct descent_cache descent_cache;
 
-typedef enum descent_page_type { DESCENT_PAGE_F32 = 0, DESCENT_PAGE_F16 } descent_page_type;
+/* What the numbers of history are rounded to, once. Q8: 32 signed bytes and an f32 that they are multiples of. */
+typedef enum descent_page_type {
+    DESCENT_PAGE_F32 = 0,
+    DESCENT_PAGE_F16,
+    DESCENT_PAGE_BF16,
+    DESCENT_PAGE_Q8,
+    DESCENT_PAGE_TYPES
+} descent_page_type;
 
 typedef struct descent_cache_options {
     descent_page_type page_type;
@@ -228,7 +235,7 @@ DESCENT_API descent_code descent_cache_create(const descent_model *model, const 
 DESCENT_API void descent_cache_destroy(descent_cache *cache);
 DESCENT_API descent_cache_usage descent_cache_describe(const descent_cache *cache);
 
-/* Bytes a sequence of `tokens` tokens holds at `depth`; saturates at UINT64_MAX. */
+/* Bytes a sequence of `tokens` tokens holds at `depth`; saturates at UINT64_MAX, which is also said of an unknown type. */
 DESCENT_API uint64_t descent_cache_bytes_needed(const descent_model *model, descent_page_type type, uint64_t tokens,
                                                 descent_depth depth);
 

@@ -114,7 +114,8 @@ static descent_code load(descent_model *model, descent_status *status)
     if (!w->blocks) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for %u layers", model->info.layers);
     for (uint32_t l = 0; l < model->info.layers; l++)
         if ((code = load_block(model, l, &w->blocks[l], status)) != DESCENT_OK) return code;
-    model->slot = 2 * (size_t)w->heads * w->head_width;
+    size_t values = (size_t)w->heads * w->head_width;
+    model->slot = slot_part(values) + values;
     model->hidden = w->hidden;
     return load_ends(model, w, status);
 }
@@ -189,7 +190,7 @@ static void write_history(const tile *t, const block *b, const float *g)
     for (size_t i = 0; i < t->n; i++) {
         const row *r = t->rows[i];
         (void)tile_write_key(t, r, r->where.plane, 0, k->wide[KEY] + i * ws, A);
-        (void)tile_write_key(t, r, r->where.plane, A, k->wide[VALUE] + i * ws, A);
+        (void)tile_write_key(t, r, r->where.plane, slot_part(A), k->wide[VALUE] + i * ws, A);
     }
 }
 
@@ -204,7 +205,7 @@ static void attend(const tile *t, const block *b, const float *g)
     tile_project(t, &b->q, NULL, g, ws, k->wide[QUERY], ws, false);
     for (size_t i = 0; i < t->n; i++)
         for (size_t a = 0; a < A; a++) k->wide[QUERY][i * ws + a] *= scale;
-    head_layout heads = {.count = w->heads, .width = w->head_width, .keys = 0, .values = A};
+    head_layout heads = {.count = w->heads, .width = w->head_width, .keys = 0, .values = slot_part(A)};
     softmax_attention(t, false, &heads, k->wide[QUERY], k->wide[MIXED], ws);
     tile_project(t, &b->out, b->out_bias, k->wide[MIXED], ws, k->wide[ATTENDED], ws, false);
 }

@@ -39,7 +39,7 @@ static descent_code attention_load(descent_model *model, uint32_t l, void *weigh
     if ((code = layered_matrix(model, l, "attn_k", C, C, &a->wk, status)) != DESCENT_OK) return code;
     if ((code = layered_matrix(model, l, "attn_v", C, C, &a->wv, status)) != DESCENT_OK) return code;
     if ((code = layered_matrix(model, l, "attn_output", C, C, &a->wo, status)) != DESCENT_OK) return code;
-    if (model->slot < 2 * C) model->slot = 2 * C;
+    if (model->slot < slot_part(C) + C) model->slot = slot_part(C) + C;
     return DESCENT_OK;
 }
 
@@ -57,7 +57,7 @@ static void attention_step(const tile *t, const void *weights, energies energy)
     const layered *w = t->model->weights;
     workspace *k = t->work;
     size_t C = t->model->info.width, ws = k->wide_stride;
-    const head_layout heads = {.count = w->heads, .width = w->head_width, .keys = 0, .values = C};
+    const head_layout heads = {.count = w->heads, .width = w->head_width, .keys = 0, .values = slot_part(C)};
     const float scale = 1.0f / sqrtf((float)w->head_width);
     tile_project(t, &a->wq, NULL, k->wide[WIDE_G], ws, k->wide[QUERY], ws, false);
     tile_project(t, &a->wk, NULL, k->wide[WIDE_G], ws, k->wide[KEY], ws, false);
@@ -68,7 +68,7 @@ static void attention_step(const tile *t, const void *weights, energies energy)
         layered_rotate(w, r->position, 1, k->wide[KEY] + i * ws);
         for (size_t c = 0; c < C; c++) k->wide[QUERY][i * ws + c] *= scale;
         (void)tile_write_key(t, r, r->where.plane, 0, k->wide[KEY] + i * ws, C);
-        (void)tile_write_key(t, r, r->where.plane, C, k->wide[VALUE] + i * ws, C);
+        (void)tile_write_key(t, r, r->where.plane, slot_part(C), k->wide[VALUE] + i * ws, C);
     }
     softmax_attention(t, false, &heads, k->wide[QUERY], k->wide[OUTPUT], ws);
     add_projected(t, &a->wo, k->wide[OUTPUT], ws);

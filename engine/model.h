@@ -76,7 +76,7 @@ struct descent_model {
     matrix head;            /* [V, C] */
     const float *head_bias; /* [V] or NULL */
 
-    size_t slot;   /* numbers a token has in one plane */
+    size_t slot;   /* numbers a token has in one plane; parts of it that are written apart begin where slot_part says */
     size_t hidden; /* widest hidden layer */
     size_t frozen; /* numbers a row keeps from step to step of a sub-layer, 0 where x is all */
 
@@ -86,6 +86,12 @@ struct descent_model {
     void **widened; /* weights that had to be stored anew, freed with the model */
     size_t n_widened;
 };
+
+/* Where in a slot the next part begins behind one of so many numbers: no block of a page has numbers of two parts. */
+static inline size_t slot_part(size_t numbers)
+{
+    return (numbers + Q8_BLOCK - 1) / Q8_BLOCK * Q8_BLOCK;
+}
 
 extern const family nrgpt_family, cem_family, gpt_family, gpt_rec_parallel_family;
 

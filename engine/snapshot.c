@@ -147,9 +147,12 @@ static bool finite_numbers(const void *data, size_t n, number_type type)
 {
     const float *wide = data;
     const uint16_t *half = data;
+    const q8_block *block = data;
     for (size_t i = 0; i < n; i++) {
         if (type == NUMBER_F32 && !isfinite(wide[i])) return false;
         if (type == NUMBER_F16 && (half[i] & 0x7c00u) == 0x7c00u) return false;
+        if (type == NUMBER_BF16 && (half[i] & 0x7f80u) == 0x7f80u) return false;
+        if (type == NUMBER_Q8_ROWS && !isfinite(block[i / Q8_BLOCK].scale)) return false;
     }
     return true;
 }

@@ -105,17 +105,40 @@ void tile_scatter(const tile *t, const float *x)
     }
 }
 
+/* Numbers of 16 bits whose exponent, these bits, says that they are not finite. */
+static bool any_with(const uint16_t *half, size_t n, uint16_t exponent)
+{
+    bool found = false;
+    for (size_t i = 0; i < n; i++) found = found || (half[i] & exponent) == exponent;
+    return found;
+}
+
 bool tile_write_key(const tile *t, const row *r, uint32_t plane, size_t offset, const float *values, size_t count)
 {
     page *p = sequence_page(r->sequence, r->position);
-    char *slot = page_slot(t->cache, p, plane, r->position % PAGE_TOKENS);
+    void *slot = page_slot(t->cache, p, plane, r->position % PAGE_TOKENS);
+    size_t slot_numbers = t->model->slot, next = slot_part(offset + count);
+    size_t gap = (next < slot_numbers ? next : slot_numbers) - (offset + count); /* saved with the rest: never left as it was */
+    uint16_t *half = (uint16_t *)slot + offset;
     bool finite = all_finite(values, count);
-    if (t->cache->number == NUMBER_F32) {
-        memcpy(slot + offset * sizeof(float), values, count * sizeof(float));
-    } else {
-        uint16_t *half = (uint16_t *)(void *)slot + offset;
+    switch (t->cache->number) {
+    case NUMBER_F16:
         t->kernels->to_f16(values, count, half);
-        for (size_t i = 0; i < count; i++) finite = finite && (half[i] & 0x7c00u) != 0x7c00u;
+        finite = finite && !any_with(half, count, 0x7c00u);
+        memset(half + count, 0, gap * sizeof *half);
+        break;
+    case NUMBER_BF16:
+        t->kernels->to_bf16(values, count, half);
+        finite = finite && !any_with(half, count, 0x7f80u);
+        memset(half + count, 0, gap * sizeof *half);
+        break;
+    case NUMBER_Q8_ROWS:
+        if (finite) t->kernels->to_q8(values, count, (q8_block *)slot + offset / Q8_BLOCK);
+        break;
+    default:
+        memcpy((float *)slot + offset, values, count * sizeof(float));
+        memset((float *)slot + offset + count, 0, gap * sizeof(float));
+        break;
     }
     if (!finite && !r->measuring) sequence_end(r->sequence, r->position, r->where);
     return finite;

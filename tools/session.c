@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-const char *const page_type_names[] = {"f32", "f16", NULL};
+const char *const page_type_names[] = {"f32", "f16", "bf16", "q8", NULL};
 
 void session_option_table(session_options *options, cli_option *table)
 {

@@ -15,22 +15,31 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The types from NUMBER_Q8_0 on are quantized: their matrices are packed. */
+/* NUMBER_Q8_ROWS is a type of pages: rows of q8_block. The types from NUMBER_Q8_0 on are those of quantized weights: their
+ * matrices are packed. */
 typedef enum number_type {
     NUMBER_F32 = 0,
     NUMBER_F16,
     NUMBER_BF16,
+    NUMBER_Q8_ROWS,
     NUMBER_Q8_0,
     NUMBER_Q4_0,
     NUMBER_Q4_K,
     NUMBER_Q6_K
 } number_type;
 
-/* Of the types that are not quantized. */
+/* Of the types before NUMBER_Q8_ROWS. */
 static inline size_t number_bytes(number_type type)
 {
     return type == NUMBER_F32 ? 4 : 2;
 }
+
+/* Q8_BLOCK numbers of a row: quant times scale. */
+enum { Q8_BLOCK = 32 };
+typedef struct q8_block {
+    float scale;
+    int8_t quant[Q8_BLOCK];
+} q8_block;
 
 struct packed; /* packed.h: a quantized matrix as the kernels read it */
 
@@ -39,6 +48,7 @@ typedef struct matrix {
     number_type type;
     size_t rows, cols;
     size_t stride;               /* bytes from one row to the next */
+    size_t first;                /* NUMBER_Q8_ROWS: the number of a row that is column 0, others begin with it */
     const struct packed *packed; /* quantized types: instead of data and stride */
 } matrix;
 
@@ -93,6 +103,10 @@ typedef struct kernels {
 
     void (*to_f16)(const float *x, size_t n, uint16_t *h); /* to nearest, ties to even */
     void (*from_f16)(const uint16_t *h, size_t n, float *x);
+    void (*to_bf16)(const float *x, size_t n, uint16_t *b); /* the same */
+    /* n finite numbers as blocks, the last one filled up with zeros: the largest of a block becomes 127 or -127 (its scale is
+     * 0 where that is not a number f32 can tell from 0), each number the nearest multiple of the scale, ties to even. */
+    void (*to_q8)(const float *x, size_t n, q8_block *blocks);
 } kernels;
 
 /* The table this machine runs on, chosen at the first call: the highest tier the CPU has, or what DESCENT_ISA names if the

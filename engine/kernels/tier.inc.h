@@ -49,9 +49,28 @@ INLINE vf load_bf16(const uint16_t *p)
     return v;
 }
 
-/* LANES numbers of a row from column c on, zeros from column cols on. */
+/* LANES numbers of a row of blocks from number c on, zeros from number end on. */
+INLINE vf load_q8(const char *row, size_t c, size_t end)
+{
+    const q8_block *block = (const q8_block *)(const void *)row + c / Q8_BLOCK;
+    if (__builtin_expect(c + LANES <= end && c % LANES == 0, 1)) {
+        typedef int8_t vb __attribute__((vector_size(LANES)));
+        vb quants;
+        memcpy(&quants, block->quant + c % Q8_BLOCK, sizeof quants);
+        return __builtin_convertvector(__builtin_convertvector(quants, vi), vf) * block->scale;
+    }
+    vf v = {0};
+    for (size_t l = 0; l < LANES && c + l < end; l++) {
+        block = (const q8_block *)(const void *)row + (c + l) / Q8_BLOCK;
+        v[l] = (float)block->quant[(c + l) % Q8_BLOCK] * block->scale;
+    }
+    return v;
+}
+
+/* LANES numbers of a row from column c on, zeros from column cols on. Those of a row of blocks are counted from its first. */
 INLINE vf load_weights(const char *row, number_type type, size_t c, size_t cols)
 {
+    if (type == NUMBER_Q8_ROWS) return load_q8(row, c, cols);
     if (__builtin_expect(c + LANES <= cols, 1)) {
         if (type == NUMBER_F32) return load((const float *)(const void *)row + c);
         const uint16_t *half = (const uint16_t *)(const void *)row + c;
@@ -115,18 +134,18 @@ INLINE void project_block(const matrix *w, number_type type, const float *x, siz
         for (int m = 0; m < MB; m++) sum[r][m] = (vf){0};
     const char *rows[ALONE];
     for (int r = 0; r < RB; r++) rows[r] = (const char *)w->data + (row + (size_t)r) * w->stride;
-    size_t cols = w->cols, whole = cols - cols % LANES;
+    size_t cols = w->cols, whole = cols - cols % LANES, from = type == NUMBER_Q8_ROWS ? w->first : 0;
     for (size_t c = 0; c < whole; c += LANES) {
         vf xv[MANY];
         for (int m = 0; m < MB; m++) xv[m] = load(x + (size_t)m * x_stride + c);
         for (int r = 0; r < RB; r++) {
-            vf wv = load_weights(rows[r], type, c, c + LANES);
+            vf wv = load_weights(rows[r], type, from + c, from + c + LANES);
             for (int m = 0; m < MB; m++) sum[r][m] += wv * xv[m];
         }
     }
     if (whole < cols) {
         for (int r = 0; r < RB; r++) {
-            vf wv = load_weights(rows[r], type, whole, cols);
+            vf wv = load_weights(rows[r], type, from + whole, from + cols);
             for (int m = 0; m < MB; m++) sum[r][m] += wv * load_tail(x + (size_t)m * x_stride, whole, cols);
         }
     }
@@ -153,7 +172,8 @@ INLINE void project_typed(const matrix *w, number_type type, const float *x, siz
                           size_t y_stride, size_t first, size_t last, bool add)
 {
     /* A band of W that stays in the first cache level is multiplied with every vector before the next one is read. */
-    size_t band = 16384 / (w->cols * number_bytes(type) + 1) / (2 * ROWS) * (2 * ROWS);
+    size_t bytes = type == NUMBER_Q8_ROWS ? 1 : number_bytes(type);
+    size_t band = 16384 / (w->cols * bytes + 1) / (2 * ROWS) * (2 * ROWS);
     if (band < 2 * ROWS) band = 2 * ROWS;
     for (size_t r = first; r < last; r += band) {
         size_t end = r + band < last ? r + band : last;
@@ -169,7 +189,10 @@ INLINE void project_typed(const matrix *w, number_type type, const float *x, siz
 static void project(const product *p)
 {
     matrix w = *p->w; /* the part's columns */
-    w.data = (const char *)w.data + p->first_col * number_bytes(w.type);
+    if (w.type == NUMBER_Q8_ROWS)
+        w.first += p->first_col;
+    else
+        w.data = (const char *)w.data + p->first_col * number_bytes(w.type);
     w.cols = p->last_col - p->first_col;
     const float *x = p->in + p->first_col;
     size_t xs = p->in_stride, ys = p->out_stride, first = p->first_row, last = p->last_row;
@@ -177,6 +200,8 @@ static void project(const product *p)
         project_typed(&w, NUMBER_F32, x, xs, p->count, p->out, ys, first, last, p->add);
     else if (w.type == NUMBER_F16)
         project_typed(&w, NUMBER_F16, x, xs, p->count, p->out, ys, first, last, p->add);
+    else if (w.type == NUMBER_Q8_ROWS)
+        project_typed(&w, NUMBER_Q8_ROWS, x, xs, p->count, p->out, ys, first, last, p->add);
     else
         project_typed(&w, NUMBER_BF16, x, xs, p->count, p->out, ys, first, last, p->add);
 }
@@ -189,6 +214,7 @@ INLINE void back_block(const matrix *w, number_type type, const float *u, size_t
                        size_t col, int NV, int MB, bool whole, bool add)
 {
     vf total[ALONE][MANY];
+    size_t from = type == NUMBER_Q8_ROWS ? w->first : 0;
     for (size_t group = 0; group < w->rows || group == 0; group += PRODUCT_GROUP) {
         size_t end = group + PRODUCT_GROUP < w->rows ? group + PRODUCT_GROUP : w->rows;
         vf sum[ALONE][MANY];
@@ -200,7 +226,7 @@ INLINE void back_block(const matrix *w, number_type type, const float *u, size_t
             for (int m = 0; m < MB; m++) uv[m] = splat(u[(size_t)m * u_stride + r]);
             for (int v = 0; v < NV; v++) {
                 size_t c = col + (size_t)v * LANES;
-                vf wv = load_weights(row, type, c, whole ? c + LANES : w->cols);
+                vf wv = load_weights(row, type, from + c, from + (whole ? c + LANES : w->cols));
                 for (int m = 0; m < MB; m++) sum[v][m] += wv * uv[m];
             }
         }
@@ -262,6 +288,8 @@ static void project_back(const product *p)
         back_typed(&w, NUMBER_F32, u, us, p->count, p->out, ys, first, last, p->add);
     else if (w.type == NUMBER_F16)
         back_typed(&w, NUMBER_F16, u, us, p->count, p->out, ys, first, last, p->add);
+    else if (w.type == NUMBER_Q8_ROWS)
+        back_typed(&w, NUMBER_Q8_ROWS, u, us, p->count, p->out, ys, first, last, p->add);
     else
         back_typed(&w, NUMBER_BF16, u, us, p->count, p->out, ys, first, last, p->add);
 }
@@ -428,6 +456,33 @@ static void from_f16(const uint16_t *h, size_t n, float *x)
     }
 }
 
+static void to_bf16(const float *x, size_t n, uint16_t *b)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16, quiet = bits >> 16 | 0x40u;
+        b[i] = (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+    }
+}
+
+static void to_q8(const float *x, size_t n, q8_block *blocks)
+{
+    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
+    for (size_t first = 0; first < n; first += Q8_BLOCK, blocks++) {
+        float values[Q8_BLOCK] = {0}, largest = 0;
+        memcpy(values, x + first, (n - first < Q8_BLOCK ? n - first : Q8_BLOCK) * sizeof(float));
+        for (int i = 0; i < Q8_BLOCK; i++) largest = fabsf(values[i]) > largest ? fabsf(values[i]) : largest;
+        float scale = largest / 127.0f, divisor = scale > 0 ? scale : 1.0f;
+        blocks->scale = scale;
+        for (int i = 0; i < Q8_BLOCK; i++) {
+            float quant = values[i] / divisor + magic - magic; /* a scale that is subnormal is inexact: up to 190 of them */
+            quant = quant > 127.0f ? 127.0f : quant < -127.0f ? -127.0f : quant;
+            blocks->quant[i] = (int8_t)quant;
+        }
+    }
+}
+
 const kernels TIER_TABLE = {
     .name = TIER,
     .project = project,
@@ -439,4 +494,6 @@ const kernels TIER_TABLE = {
     .softmax = softmax,
     .to_f16 = to_f16,
     .from_f16 = from_f16,
+    .to_bf16 = to_bf16,
+    .to_q8 = to_q8,
 };

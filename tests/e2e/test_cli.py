@@ -91,7 +91,7 @@ def test_help_of_an_unknown_command(descent):
     (["--min-p", "2"], ["--min-p must be a number from 0 to 1"]),
     (["--typical-p", "0"], ["--typical-p"]),
     (["--repetition-penalty", "0"], ["--repetition-penalty must be a number above 0"]),
-    (["--page-type", "f64"], ["--page-type must be f32 or f16"]),
+    (["--page-type", "f64"], ["--page-type must be f32 or f16 or bf16 or q8"]),
     (["--cache-bytes", "2X"], ["--cache-bytes", "2G"]),
     (["--cache-bytes", "-1"], ["--cache-bytes"]),
     (["--cache-bytes", "0"], ["--cache-bytes"]),

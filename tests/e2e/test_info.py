@@ -61,6 +61,9 @@ def test_memory_of_histories(descent, shipped):
     plane = 4 * shape["width"] * shape["context"]
     assert history("--steps", "8") - history("--steps", "4") == 4 * plane
     assert history("--steps", "8") - history("--steps", "8", "--page-type", "f16") == 8 * plane // 2
+    plain = history("--steps", "8", "--page-type", "f32")
+    assert plain - history("--steps", "8", "--page-type", "bf16") == 8 * plane // 2
+    assert plain - history("--steps", "8", "--page-type", "q8") == 8 * (plane - plane // 4 - plane // 32)
     assert history("--context", "1") < history("--context", str(shape["context"]))
 
 

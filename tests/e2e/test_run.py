@@ -297,7 +297,8 @@ def test_trace_of_a_layered_model(descent, shipped):
 
 def test_page_types(descent, made):
     model = made["chars"].path
-    assert len(descent("run", model, "the", "-s1", "--page-type", "f16", "-n", "8").out) == 8
+    for page_type in ("f16", "bf16", "q8"):
+        assert len(descent("run", model, "the", "-s1", "--page-type", page_type, "-n", "8").out) == 8
 
 
 def test_divergence_is_an_error(descent, made):

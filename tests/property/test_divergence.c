@@ -202,7 +202,7 @@ static void history_that_no_half_can_hold(void **state)
                  !strcmp(e.model.tensors[n].name, keys) && c < e.model.tensors[n].rows * e.model.tensors[n].columns; c++)
                 e.model.tensors[n].values[c] = 3e5;
         e.engine = drive_open_test_model(&e.model);
-        for (int type = 0; type < 2; type++) {
+        for (int type = 0; type < DESCENT_PAGE_TYPES; type++) {
             descent_cache *cache = drive_cache(e.engine, (descent_page_type)type, 0);
             descent_batch *batch = drive_batch(cache, 0, 1);
             descent_sequence *sequence = drive_sequence(cache, e.depth, true, e.tokens, 5);

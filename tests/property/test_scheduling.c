@@ -886,7 +886,7 @@ static void wrong_arguments_are_named(void **state)
                 DESCENT_BAD_ARGUMENT, &status, "max_running");
     expect_code(descent_scheduler_create(s.e.engine, &(descent_scheduler_options){.threads = 1025}, &none, &status),
                 DESCENT_BAD_ARGUMENT, &status, "threads");
-    expect_code(descent_scheduler_create(s.e.engine, &(descent_scheduler_options){.cache.page_type = 2}, &none, &status),
+    expect_code(descent_scheduler_create(s.e.engine, &(descent_scheduler_options){.cache.page_type = DESCENT_PAGE_TYPES}, &none, &status),
                 DESCENT_BAD_ARGUMENT, &status, "page type");
     expect_code(descent_scheduler_create(NULL, NULL, &none, &status), DESCENT_BAD_ARGUMENT, &status, "model");
     expect_code(descent_scheduler_create(s.e.engine, NULL, NULL, &status), DESCENT_BAD_ARGUMENT, &status, "place");

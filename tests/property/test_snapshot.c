@@ -62,7 +62,7 @@ static void a_restored_sequence_goes_on_with_the_same_bits(void **state)
     for (size_t round = 0; round < test_rounds(64); round++) {
         example_wish wish = {.family = family_of(round), .context = 75};
         example e = example_draw(test_seed(100, round), &wish);
-        descent_page_type type = (descent_page_type)(round / TEST_FAMILIES % 2);
+        descent_page_type type = (descent_page_type)(round / TEST_FAMILIES % DESCENT_PAGE_TYPES);
         size_t count = rng_below(&e.r, e.count + 1);
         drive_options options = {.depth = e.depth, .page_type = type};
         outcome expected = drive(e.engine, e.tokens, e.count, &options);

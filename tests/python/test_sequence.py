@@ -324,7 +324,7 @@ def test_bad_arguments(nrgpt, cem, ids):
                     lambda: sequence.intervene(0, 0, zeros * np.nan), lambda: sequence.start(0, 9, zeros),
                     lambda: sequence.observe("energies", print), lambda: batch.add(sequence), lambda: batch.finish(sequence),
                     lambda: batch.logits(sequence), lambda: nrgpt.run(ids, observe=["x"]),
-                    lambda: nrgpt.cache(page_type="q8"), lambda: nrgpt.cache(byte_limit=-1), lambda: other.batch(max_rows=-1),
+                    lambda: nrgpt.cache(page_type="q4"), lambda: nrgpt.cache(byte_limit=-1), lambda: other.batch(max_rows=-1),
                     lambda: other.batch(threads=2**32), lambda: nrgpt.bytes_needed(10, page_type="f8")):
             assert code_of(bad) == descent.Code.BAD_ARGUMENT
         sequence.finish()

@@ -68,8 +68,31 @@ typedef struct sample {
     float *wide;
 } sample;
 
+/* Rows of blocks, the matrix beginning at some number of them. */
+static sample make_blocks(size_t rows, size_t cols)
+{
+    sample s = {.wide = numbers(rows * cols)};
+    size_t first = below(2) ? below(70) : below(5) * 16, blocks = (first + cols + Q8_BLOCK - 1) / Q8_BLOCK;
+    q8_block *data = calloc(rows * blocks, sizeof *data);
+    assert_non_null(data);
+    for (size_t i = 0; i < rows * blocks; i++) {
+        data[i].scale = number() / 127;
+        for (size_t n = 0; n < Q8_BLOCK; n++) data[i].quant[n] = (int8_t)(below(256) - 128);
+    }
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < cols; c++) {
+            const q8_block *b = &data[r * blocks + (first + c) / Q8_BLOCK];
+            s.wide[r * cols + c] = b->scale * (float)b->quant[(first + c) % Q8_BLOCK];
+        }
+    s.data = data;
+    s.w = (matrix){
+        .data = data, .type = NUMBER_Q8_ROWS, .rows = rows, .cols = cols, .stride = blocks * sizeof *data, .first = first};
+    return s;
+}
+
 static sample make(number_type type, size_t rows, size_t cols, size_t gap)
 {
+    if (type == NUMBER_Q8_ROWS) return make_blocks(rows, cols);
     sample s = {.wide = numbers(rows * cols)};
     size_t stride = (cols + gap) * number_bytes(type);
     s.data = malloc((rows - 1) * stride + cols * number_bytes(type));
@@ -140,7 +163,7 @@ static void products_equal_double(void **unused)
         size_t rows = 1 + below(round % 10 == 0 ? 700 : 70), cols = 1 + below(round % 10 == 5 ? 700 : 70),
                count = 1 + below(11);
         size_t xs = cols + below(5), ys = rows + below(5);
-        sample s = make((number_type)(round % 3), rows, cols, below(4));
+        sample s = make((number_type)(round % 4), rows, cols, below(4));
         float *x = numbers(count * xs), *u = numbers(count * ys), *start = numbers(count * (xs + ys));
         float *y = malloc(count * ys * sizeof *y), *o = malloc(count * xs * sizeof *o);
         assert_true(y && o);
@@ -177,7 +200,7 @@ static void no_bit_depends_on_the_cut(void **unused)
     size_t n_tables = tables(table);
     for (int round = 0; round < 90; round++) {
         size_t rows = 1 + below(300), cols = 1 + below(300), count = 1 + below(13);
-        sample s = make((number_type)(round % 3), rows, cols, 0);
+        sample s = make((number_type)(round % 4), rows, cols, 0);
         float *x = numbers(count * cols), *u = numbers(count * rows);
         float *y = numbers(count * rows), *o = numbers(count * cols), *y1 = numbers(rows), *o1 = numbers(cols);
         for (size_t k = 0; k < n_tables; k++) {
@@ -356,6 +379,77 @@ static void halves_are_exact(void **unused)
     free(half), free(back), free(wide);
 }
 
+/* All of bf16, what lies between two, and what is not finite. */
+static void bf16_is_nearest_and_even(void **unused)
+{
+    (void)unused;
+    const kernels *table[3];
+    size_t n_tables = tables(table);
+    for (size_t k = 0; k < n_tables; k++)
+        for (uint32_t h = 0; h < 0x7f80; h++) { /* 0x7f80 is what comes behind the largest: infinity */
+            uint32_t bits[4] = {h << 16, (h << 16) + 0x8000, (h << 16) + 0x7fff, (h << 16) + 0x8001};
+            float values[8];
+            uint16_t found[8];
+            memcpy(values, bits, sizeof bits);
+            for (int i = 0; i < 4; i++) values[4 + i] = -values[i];
+            table[k]->to_bf16(values, 8, found);
+            uint32_t expected[4] = {h, h & 1 ? h + 1 : h, h, h + 1};
+            for (int i = 0; i < 8; i++) assert_int_equal(found[i], expected[i % 4] | (i < 4 ? 0 : 0x8000));
+        }
+    for (size_t k = 0; k < n_tables; k++) {
+        float wild[3] = {INFINITY, -INFINITY, NAN};
+        uint16_t found[3];
+        table[k]->to_bf16(wild, 3, found);
+        assert_int_equal(found[0], 0x7f80);
+        assert_int_equal(found[1], 0xff80);
+        assert_true((found[2] & 0x7fff) > 0x7f80);
+    }
+}
+
+/* Blocks of every size a float can have, ties, zeros and an unfinished last block. */
+static void q8_is_nearest_and_even(void **unused)
+{
+    (void)unused;
+    const kernels *table[3];
+    size_t n_tables = tables(table);
+    for (int round = 0; round < 400; round++) {
+        size_t n = 1 + below(100), blocks = (n + Q8_BLOCK - 1) / Q8_BLOCK;
+        float *x = numbers(n), size = ldexpf(1.0f, (int)below(230) - 120);
+        q8_block found[2][4];
+        for (size_t i = 0; i < n; i++) x[i] = below(9) ? x[i] * size : 0.0f;
+        if (round % 3 == 0) { /* a scale of 1: halves are ties */
+            for (size_t i = 0; i < n; i++) x[i] = (float)((int)below(253) - 126) / 2;
+            for (size_t i = 0; i < n; i += Q8_BLOCK) x[i] = below(2) ? 127.0f : -127.0f;
+        }
+        if (round % 7 == 0) memset(x, 0, n * sizeof *x);
+        for (size_t k = 0; k < n_tables; k++) {
+            memset(found[k > 0], 0x55, sizeof found[0]);
+            table[k]->to_q8(x, n, found[k > 0]);
+            if (k > 0) assert_memory_equal(found[1], found[0], blocks * sizeof(q8_block));
+        }
+        for (size_t b = 0; b < blocks; b++) {
+            double largest = 0;
+            for (size_t i = b * Q8_BLOCK; i < n && i < (b + 1) * Q8_BLOCK; i++) largest = fmax(largest, fabs((double)x[i]));
+            double scale = (double)(float)(largest / 127);
+            assert_true((double)found[0][b].scale == scale);
+            for (size_t i = 0; i < Q8_BLOCK; i++) {
+                size_t at = b * Q8_BLOCK + i;
+                double expected = at < n && scale > 0 ? nearbyint((double)((float)((double)x[at] / scale))) : 0;
+                assert_int_equal(found[0][b].quant[i], (int)expected);
+            }
+        }
+        free(x);
+    }
+    for (size_t k = 0; k < n_tables; k++) { /* a scale that f32 has few bits for, and one it has none for */
+        float tiny[2] = {190 * 0x1p-149f, -63 * 0x1p-149f}, least[2] = {0x1p-149f, -0x1p-149f};
+        q8_block found;
+        table[k]->to_q8(tiny, 2, &found);
+        assert_true(found.scale == 0x1p-149f && found.quant[0] == 127 && found.quant[1] == -63);
+        table[k]->to_q8(least, 2, &found);
+        assert_true(found.scale == 0.0f && found.quant[0] == 0 && found.quant[1] == 0);
+    }
+}
+
 int main(void)
 {
     openblas_set_num_threads(1);
@@ -364,6 +458,7 @@ int main(void)
         cmocka_unit_test(zero_weights_leave_no_trace), cmocka_unit_test(large_products_equal_openblas),
         cmocka_unit_test(activations_equal_double),    cmocka_unit_test(softmax_equals_double),
         cmocka_unit_test(norms_equal_double),          cmocka_unit_test(halves_are_exact),
+        cmocka_unit_test(bf16_is_nearest_and_even),    cmocka_unit_test(q8_is_nearest_and_even),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

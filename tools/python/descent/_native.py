@@ -19,7 +19,7 @@ ROW_BUCKETS = 12
 ADD_SPECIAL = 1
 PARSE_SPECIAL = 2
 
-PAGE_TYPES = {"f32": 0, "f16": 1}
+PAGE_TYPES = {"f32": 0, "f16": 1, "bf16": 2, "q8": 3}
 OBSERVE = {"energy": 1, "convergence": 2, "state": 4, "final": 8}
 INTERVENTIONS = {"set_x": 0, "add_x": 1, "set_g": 2, "add_g": 3}
 

@@ -32,7 +32,8 @@ static matrix page_matrix(const tile *t, const run *r, size_t b, size_t offset, 
 {
     const descent_cache *cache = t->cache;
     size_t left = r->longest - b * PAGE_TOKENS;
-    const char *plane = page_slot(cache, r->sequence->pages[b], r->plane, 0);
+    const page *p = r->sequence->pages[b];
+    const char *plane = page_slot(cache, p, page_plane(p, r->plane), 0);
     bool blocks = cache->number == NUMBER_Q8_ROWS;
     return (matrix){.data = blocks ? plane : plane + offset * number_bytes(cache->number),
                     .first = blocks ? offset : 0,

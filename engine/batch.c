@@ -211,8 +211,8 @@ static descent_code check_origins(const descent_sequence *s, size_t position, de
 static descent_code reserve(const descent_sequence *s, size_t position, descent_status *status)
 {
     const descent_model *model = s->cache->model;
-    uint32_t planes = planes_at(model, s->depth, s->observe);
-    bool measures = planes > planes_at(model, s->depth, 0);
+    uint32_t planes = planes_at(model, s->depth, &s->seed.exit, s->observe);
+    bool measures = model->family->measures && (s->observe & DESCENT_OBSERVE_FINAL);
     size_t block = position / PAGE_TOKENS;
     for (size_t k = measures ? 0 : block; k <= block; k++) {
         descent_code code = page_reserve(s->cache, s->pages[k], planes, status);
@@ -229,6 +229,7 @@ static void enrol(descent_batch *b, descent_sequence *s, size_t position, size_t
     row *r = &b->rows[index];
     *r = (row){.sequence = s, .position = position, .own_after = NAN, .x = page_state(b->cache, p, slot)};
     r->progress = resumes(b) ? p->progress[slot] : p->origin[slot];
+    r->spent = resumes(b) ? p->spent[slot] : 0;
     if (b->frozen) r->frozen = b->free_frozen[--b->n_free_frozen];
     if (!resumes(b) || (r->progress == 0 && !p->started[slot])) sequence_begin_token(s, position);
     p->worker = s;
@@ -263,7 +264,7 @@ descent_code descent_batch_add(descent_batch *b, descent_sequence *s, size_t mos
     size_t index = insertion(b, s), done = 0, position = s->next_row;
     for (; position < s->length && done < most && b->n < b->max_rows; position++) {
         const page *p = sequence_page(s, position);
-        if (sequence_progress(s, position) >= s->total) continue;
+        if (sequence_done(s, position)) continue;
         if (p->worker && p->worker != s) break;
         if ((code = check_origins(s, position, status)) != DESCENT_OK) break;
         if ((code = reserve(s, position, status)) != DESCENT_OK) break;
@@ -287,7 +288,7 @@ static size_t choose_rows(descent_batch *b)
     for (size_t i = 0; i < b->n; i++) {
         row *r = &b->rows[i];
         r->where = model->family->progression->locate(model, r->sequence->depth, r->progress);
-        r->moved = false;
+        r->moved = r->stops = false;
         r->sequence->scan_level = UINT32_MAX;
         if (r->where.group < group) group = r->where.group;
     }
@@ -301,6 +302,15 @@ static size_t choose_rows(descent_batch *b)
         if (r->where.group == group) b->order[n++] = r;
     }
     return n;
+}
+
+/* The planes that this step reads and writes hold the last states of tokens that stopped before them. Pages before a row's own
+ * have been reached by their own rows; but nobody runs step T, whose plane is read for the energy at x(T) only. */
+static void reach_planes(const descent_batch *b, const row *r)
+{
+    const descent_sequence *s = r->sequence;
+    size_t block = r->position / PAGE_TOKENS;
+    for (size_t k = r->measuring ? 0 : block; k <= block; k++) page_reach(b->cache, s->pages[k], r->where.plane);
 }
 
 static void run_tile(descent_batch *b, row **rows, size_t n)
@@ -322,12 +332,19 @@ static bool advance(descent_batch *b, row *r)
 {
     descent_sequence *s = r->sequence;
     page *p = sequence_page(s, r->position);
+    const descent_model *model = b->cache->model;
+    size_t slot = r->position % PAGE_TOKENS;
     if (!r->moved) return true;
     s->steps_run++;
-    r->progress++;
-    if (resumes(b) || r->progress == s->total) p->progress[r->position % PAGE_TOKENS] = r->progress;
-    if (r->progress < s->total) return false;
-    r->measuring = b->cache->model->family->measures && (s->observe & DESCENT_OBSERVE_FINAL);
+    r->spent++;
+    r->progress = r->stops ? model->family->progression->leave(model, s->depth, r->progress) : r->progress + 1;
+    if (resumes(b) || r->progress == s->total) {
+        p->progress[slot] = r->progress;
+        p->spent[slot] = r->spent;
+    }
+    if (resumes(b) && r->stops) page_stop(b->cache, p, slot, r->progress);
+    if (!sequence_done(s, r->position)) return false;
+    r->measuring = model->family->measures && (s->observe & DESCENT_OBSERVE_FINAL);
     return !r->measuring;
 }
 
@@ -370,6 +387,7 @@ descent_code descent_batch_step(descent_batch *b, descent_step_report *report, d
     if (!reserve_scores(b, longest))
         return descent_fail(status, DESCENT_NO_MEMORY, "no memory to attend to %zu tokens on %u threads", longest, b->threads);
     size_t most = b->work.rows;
+    for (size_t i = 0; i < n; i++) reach_planes(b, b->order[i]);
     for (size_t i = 0; i < n; i += most) run_tile(b, b->order + i, n - i < most ? n - i : most);
     settle(b, n, &done);
     if (report) *report = done;
@@ -408,7 +426,7 @@ static descent_code check_reading(const descent_batch *b, const descent_reading 
                             s->length);
     if (s->ended != DESCENT_OK && reading->position >= s->ended_position) return descent_sequence_state_code(s, status);
     uint32_t progress = sequence_progress(s, reading->position);
-    if (progress < s->total)
+    if (!sequence_done(s, reading->position))
         return descent_fail(status, DESCENT_BAD_ARGUMENT, "token %zu has done %u of its %u row steps", reading->position,
                             progress, s->total);
     if (progress > s->total)

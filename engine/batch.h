@@ -16,8 +16,10 @@ typedef struct row {
     size_t position;
     uint32_t progress;
     place where;
+    uint32_t spent;  /* row steps made, fewer than progress where a descent stopped early */
     bool moved;      /* this step gave it its next state */
-    bool measuring;  /* has come to its depth and only reads its energy at x(T) */
+    bool stops;      /* its descent stops with this step (exit.c) */
+    bool measuring;  /* has come to its depth, or stopped, and only reads its energy there */
     float *x;        /* [C], in its page */
     float *frozen;   /* [model->frozen], kept from step to step of a sub-layer */
     float own_after; /* energy E(g(step); keys of step-1) of the step before, NaN where unknown */

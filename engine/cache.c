@@ -2,6 +2,7 @@
  * ones. Called by sequence.c and batch.c; knows nothing of steps. */
 #include "cache.h"
 
+#include "exit.h"
 #include "status.h"
 
 #include <inttypes.h>
@@ -81,6 +82,9 @@ static uint64_t page_hash(const descent_cache *cache, const page *parent, const 
     uint32_t scale;
     memcpy(&scale, &seed->step_scale, sizeof scale);
     hash = mix(mix(hash, seed->share_group), scale);
+    memcpy(&scale, &seed->exit.threshold, sizeof scale);
+    hash = mix(mix(hash, (uint64_t)seed->exit.criterion << 32 | scale), seed->exit.first);
+    hash = mix(hash, (uint64_t)seed->exit.min_steps << 16 | seed->exit.check_every);
     for (int k = 0; k < DESCENT_MAX_KINDS; k++) hash = mix(hash, seed->depth.steps[k]);
     for (int i = 0; i < PAGE_TOKENS; i++) hash = mix(hash, tokens[i]);
     return mix(hash, cache->key);
@@ -89,7 +93,7 @@ static uint64_t page_hash(const descent_cache *cache, const page *parent, const 
 static bool seeds_equal(const page_seed *a, const page_seed *b)
 {
     return a->share_group == b->share_group && !memcmp(&a->depth, &b->depth, sizeof a->depth) &&
-           !memcmp(&a->step_scale, &b->step_scale, sizeof a->step_scale);
+           !memcmp(&a->step_scale, &b->step_scale, sizeof a->step_scale) && exits_equal(&a->exit, &b->exit);
 }
 
 page *page_find(const descent_cache *cache, const page *parent, const page_seed *seed, const uint32_t *tokens)
@@ -192,15 +196,20 @@ descent_code page_create(descent_cache *cache, page **out, descent_status *statu
     return DESCENT_OK;
 }
 
+static uint32_t planes_missing(const page *p, uint32_t planes)
+{
+    return p->settled || planes <= p->n_planes ? 0 : planes - p->n_planes;
+}
+
 uint64_t page_missing(const descent_cache *cache, const page *p, uint32_t planes)
 {
-    uint32_t more = planes > p->n_planes ? planes - p->n_planes : 0;
+    uint32_t more = planes_missing(p, planes);
     return (p->x ? 0 : state_bytes(cache)) + (uint64_t)more * plane_bytes(cache);
 }
 
 descent_code page_reserve(descent_cache *cache, page *p, uint32_t planes, descent_status *status)
 {
-    uint32_t more = planes > p->n_planes ? planes - p->n_planes : 0;
+    uint32_t more = planes_missing(p, planes);
     uint64_t bytes = page_missing(cache, p, planes);
     if (bytes == 0) return DESCENT_OK;
     descent_code code = make_room(cache, bytes, status);
@@ -238,11 +247,63 @@ descent_code page_copy(descent_cache *cache, const page *from, size_t count, pag
     memcpy(p->progress, from->progress, count * sizeof p->progress[0]);
     memcpy(p->origin, from->origin, count * sizeof p->origin[0]);
     memcpy(p->started, from->started, count * sizeof p->started[0]);
+    memcpy(p->spent, from->spent, count * sizeof p->spent[0]);
+    memcpy(p->stopped, from->stopped, count * sizeof p->stopped[0]);
+    p->reached = from->reached;
+    p->settled = from->settled && count == PAGE_TOKENS;
     if (from->x) memcpy(p->x, from->x, count * cache->model->info.width * sizeof(float));
     for (uint32_t i = 0; i < p->n_planes; i++) memcpy(p->planes[i], from->planes[i], count * cache->slot_bytes);
     *out = p;
     return DESCENT_OK;
 }
+
+/* ---- Tokens that stop early -------------------------------------------------------------------------------------- */
+
+void page_clear(page *p, size_t slot, uint32_t token)
+{
+    p->tokens[slot] = token;
+    p->progress[slot] = p->origin[slot] = p->spent[slot] = 0;
+    p->stopped[slot] = 0;
+    p->started[slot] = false;
+    p->settled = false;
+}
+
+static void copy_slot(const descent_cache *cache, const page *p, size_t slot, uint32_t from, uint32_t to)
+{
+    memcpy(page_slot(cache, p, to, slot), page_slot(cache, p, from, slot), cache->slot_bytes);
+}
+
+void page_reach(const descent_cache *cache, page *p, uint32_t plane)
+{
+    uint32_t end = plane < p->n_planes ? plane + 1 : p->n_planes;
+    for (; p->reached < end; p->reached++)
+        for (size_t i = 0; i < PAGE_TOKENS; i++)
+            if (p->stopped[i] && p->stopped[i] < p->reached) copy_slot(cache, p, i, p->reached - 1, p->reached);
+}
+
+/* Nobody will come to a plane past the last that somebody has come to. */
+static void page_settle(descent_cache *cache, page *p)
+{
+    uint32_t deepest = 0, before = p->n_planes;
+    for (size_t i = 0; i < PAGE_TOKENS; i++)
+        if (p->stopped[i] > deepest) deepest = p->stopped[i];
+    page_reach(cache, p, deepest);
+    while (p->n_planes > deepest + 1) free(p->planes[--p->n_planes]);
+    p->reached = p->n_planes;
+    cache->bytes -= (uint64_t)(before - p->n_planes) * plane_bytes(cache);
+    p->settled = true;
+}
+
+void page_stop(descent_cache *cache, page *p, size_t slot, uint32_t depth)
+{
+    size_t stopped = 0;
+    p->stopped[slot] = (uint16_t)depth;
+    for (uint32_t t = depth + 1; t < p->reached; t++) copy_slot(cache, p, slot, depth, t);
+    for (size_t i = 0; i < PAGE_TOKENS; i++) stopped += p->stopped[i] > 0;
+    if (stopped == PAGE_TOKENS) page_settle(cache, p);
+}
+
+/* ---- Users ------------------------------------------------------------------------------------------------------- */
 
 void page_hold(descent_cache *cache, page *p)
 {
@@ -262,24 +323,30 @@ void page_release(descent_cache *cache, page *p)
  * on one more than the tokens' progress tells. */
 static bool page_covers(const page *a, const page *b)
 {
-    if (a->n_planes < b->n_planes) return false;
+    if (a->n_planes < b->n_planes && !a->settled) return false;
     for (int i = 0; i < PAGE_TOKENS; i++)
         if (a->progress[i] < b->progress[i]) return false;
     return true;
+}
+
+static void take_computed(page *p, const page *from)
+{
+    memcpy(p->progress, from->progress, sizeof p->progress);
+    memcpy(p->spent, from->spent, sizeof p->spent);
+    memcpy(p->stopped, from->stopped, sizeof p->stopped);
+    p->x = from->x;
+    p->planes = from->planes;
+    p->n_planes = from->n_planes;
+    p->reached = from->reached;
+    p->settled = from->settled;
 }
 
 /* Two pages of the same tokens trade what was computed for them. */
 static void page_exchange(page *a, page *b)
 {
     page kept = *a;
-    memcpy(a->progress, b->progress, sizeof a->progress);
-    a->x = b->x;
-    a->planes = b->planes;
-    a->n_planes = b->n_planes;
-    memcpy(b->progress, kept.progress, sizeof b->progress);
-    b->x = kept.x;
-    b->planes = kept.planes;
-    b->n_planes = kept.n_planes;
+    take_computed(a, b);
+    take_computed(b, &kept);
 }
 
 /* True where a token that stands at `total` in a stands past it in b: its logits could no longer be read. */

@@ -1,6 +1,12 @@
 /* cache.h: pages of the state cache. A page holds PAGE_TOKENS consecutive tokens: for each its progress and its state x at
  * that progress, and one plane after another of what later tokens read as history. A sequence is a list of pages.
  *
+ * A token that has *stopped* early, at depth T_j (exit.c), is read at its last state by later tokens at every further step. A
+ * reader multiplies with a plane of a page as one matrix of all slots, so the last state is put into its slot of every plane
+ * from T_j on that some token of the page comes to; these are the `reached` ones, filled as they are reached. Once all tokens
+ * of a page have stopped the page is *settled*: planes past the deepest T_j are given back, and in the last one, where every
+ * slot holds its token's last state, it is read at every further step. So history costs what was computed, not T.
+ *
  * A full page whose tokens are finished may be *published*: found again by anybody who has the same tokens behind the same
  * parent page and the same seed. Published pages never lose or alter a plane; where the model deepens they gain some.
  */
@@ -16,6 +22,7 @@ enum { PAGE_TOKENS = 32 };
 typedef struct page_seed {
     descent_depth depth; /* zero where the model deepens: planes serve every depth */
     float step_scale;
+    descent_exit exit; /* all zero where no token of the page may stop early */
     uint64_t share_group;
 } page_seed;
 
@@ -23,10 +30,14 @@ typedef struct page {
     uint32_t tokens[PAGE_TOKENS];
     uint32_t progress[PAGE_TOKENS]; /* row steps done */
     uint32_t origin[PAGE_TOKENS];   /* where the descent started: planes before it do not exist */
+    uint32_t spent[PAGE_TOKENS];    /* row steps that x took: fewer than its progress where sub-layers stopped early */
+    uint16_t stopped[PAGE_TOKENS];  /* the depth T_j at which the token stopped, where planes go on; 0: it has not */
     bool started[PAGE_TOKENS];      /* x was given by descent_sequence_start, not by the embedding */
     float *x;                       /* [PAGE_TOKENS][C]; NULL until a row needs it */
     void **planes;                  /* [n_planes] of [PAGE_TOKENS][slot] */
     uint32_t n_planes;
+    uint32_t reached; /* planes 0 .. reached-1 hold the last states of all who stopped before them */
+    bool settled;     /* every token has stopped: plane n_planes-1 is read at every further step */
 
     uint32_t users;                 /* sequences that hold it */
     uint32_t children;              /* published pages whose parent it is */
@@ -60,6 +71,12 @@ static inline float *page_state(const descent_cache *cache, const page *p, size_
     return p->x + slot * cache->model->info.width;
 }
 
+/* The plane that stands for `plane` in this page. */
+static inline uint32_t page_plane(const page *p, uint32_t plane)
+{
+    return p->settled && plane >= p->n_planes ? p->n_planes - 1 : plane;
+}
+
 static inline void *page_slot(const descent_cache *cache, const page *p, uint32_t plane, size_t slot)
 {
     return (char *)p->planes[plane] + slot * cache->slot_bytes;
@@ -69,11 +86,19 @@ static inline void *page_slot(const descent_cache *cache, const page *p, uint32_
 descent_code page_create(descent_cache *cache, page **out, descent_status *status);
 /* A private copy of the first `count` slots, held by one user. */
 descent_code page_copy(descent_cache *cache, const page *from, size_t count, page **out, descent_status *status);
-/* Room for states and for planes 0 .. planes-1 (fewer than there are: nothing to do). All or nothing. */
+/* Room for states and for planes 0 .. planes-1 (fewer than there are, or the page is settled: nothing to do). All or nothing.
+ */
 descent_code page_reserve(descent_cache *cache, page *p, uint32_t planes, descent_status *status);
 
 /* Bytes that page_reserve would take. */
 uint64_t page_missing(const descent_cache *cache, const page *p, uint32_t planes);
+
+/* Makes the slot one of a token that has not begun. */
+void page_clear(page *p, size_t slot, uint32_t token);
+/* Rows come to a plane of the page, or read it there: it receives the last states of tokens that have stopped. */
+void page_reach(const descent_cache *cache, page *p, uint32_t plane);
+/* The token in a slot, now at progress `depth`, stops. Plane `depth` is there and holds its last state. */
+void page_stop(descent_cache *cache, page *p, size_t slot, uint32_t depth);
 
 /* Bytes of pages for `tokens` tokens with so many planes each; saturates at UINT64_MAX. */
 uint64_t pages_bytes(const descent_model *model, descent_page_type type, uint64_t tokens, uint32_t planes);

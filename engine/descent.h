@@ -76,6 +76,23 @@ typedef struct descent_depth {
     uint16_t steps[DESCENT_MAX_KINDS];
 } descent_depth;
 
+/* When a token may stop its descent before its T. After step t (0-based), once t + 1 has reached min_steps and then after every
+ * check_every further steps, it stops where the criterion holds: its state is then what it is read at, by its logits and by
+ * later tokens at every further step. Where layers descend in sub-layers, each descent stops by itself and the token goes on to
+ * the next one. A token stops or not whatever T was asked: one that has stopped is not taken on when a larger T asks. */
+typedef enum descent_exit_criterion {
+    DESCENT_EXIT_NONE = 0,
+    DESCENT_EXIT_STATE /* r_t = |g(t+1) - g(t)| / |g(t)| < threshold */
+} descent_exit_criterion;
+
+typedef struct descent_exit {
+    descent_exit_criterion criterion; /* NONE: the fields below are not looked at */
+    float threshold;                  /* finite, 0 or more; 0: never */
+    uint16_t min_steps;               /* 0: 1 */
+    uint16_t check_every;             /* 0: 1 */
+    uint32_t first;                   /* tokens before this position take all their steps: a prompt's length exempts it */
+} descent_exit;
+
 /* ---- Model ----------------------------------------------------------------------------------------------------- */
 
 typedef struct descent_model descent_model;
@@ -246,6 +263,7 @@ typedef struct descent_sequence descent_sequence;
 typedef struct descent_sequence_options {
     descent_depth depth;  /* all zero: the trained depth */
     float step_scale;     /* s in (0, 4]: every step moves s times as far (models.md section 4); 0: 1 */
+    descent_exit exit;    /* of a model that descends an energy; prefixes are shared between equal ones */
     uint64_t share_group; /* prefixes are shared within a group of equal numbers only */
     bool no_sharing;      /* neither find pages of others nor offer its own */
 } descent_sequence_options;
@@ -276,7 +294,7 @@ DESCENT_API descent_depth descent_sequence_depth(const descent_sequence *sequenc
 DESCENT_API size_t descent_sequence_length(const descent_sequence *sequence);
 /* Owned by the sequence until it changes. */
 DESCENT_API const uint32_t *descent_sequence_tokens(const descent_sequence *sequence);
-/* Tokens, from the first, that have reached the sequence's depth (or a larger one). */
+/* Tokens, from the first, that have reached the sequence's depth (or a larger one), or have stopped before it. */
 DESCENT_API size_t descent_sequence_finished(const descent_sequence *sequence);
 /* Tokens, from the first, that came from pages computed by others, each to at least the depth asked. */
 DESCENT_API size_t descent_sequence_reused(const descent_sequence *sequence);
@@ -284,6 +302,9 @@ DESCENT_API size_t descent_sequence_reused(const descent_sequence *sequence);
 DESCENT_API size_t descent_sequence_deepened(const descent_sequence *sequence);
 /* Row steps run for this sequence so far. */
 DESCENT_API uint64_t descent_sequence_steps_run(const descent_sequence *sequence);
+/* Row steps that the state of the token at `position` took, by whomever they were run: fewer than its depth asks where it
+ * stopped early, 0 where it has not begun (or, where a token cannot be resumed, not finished) and past the last token. */
+DESCENT_API uint32_t descent_sequence_token_steps(const descent_sequence *sequence, size_t position);
 /* DESCENT_OK, or DESCENT_DIVERGED: the sequence has ended, its rows have left the batch, and only reading, truncating to
  * before the named token and destroying are allowed. */
 DESCENT_API descent_code descent_sequence_state_code(const descent_sequence *sequence, descent_status *status);
@@ -315,8 +336,8 @@ enum {
     DESCENT_OBSERVE_ENERGY = 1,      /* energy[], and the split of its change */
     DESCENT_OBSERVE_CONVERGENCE = 2, /* update_norm, relative_change */
     DESCENT_OBSERVE_STATE = 4,       /* x and g */
-    DESCENT_OBSERVE_FINAL = 8        /* one more observation of each sub-layer, at x(T); a finished token's row may stay in the
-                                        batch one step longer for it */
+    DESCENT_OBSERVE_FINAL = 8        /* one more observation of each sub-layer, at x(T) or where the token stopped; a finished
+                                        token's row may stay in the batch one step longer for it */
 };
 
 /* What a token's step was. Numbers that were not asked for, or do not exist, are NaN, pointers NULL. */
@@ -407,9 +428,9 @@ typedef struct descent_reading {
 } descent_reading;
 
 /* Next-token logits [count][V] read from the states of finished tokens. A token must stand exactly at its sequence's
- * depth: BAD_ARGUMENT when it was computed deeper, by this sequence or by another that shares the page (truncate and append it
- * again; who reads the logits of a whole prompt sets no_sharing). DESCENT_DIVERGED when a logit is not finite, named by its
- * token; `logits` then holds what was computed. */
+ * depth, or have stopped on the way there: BAD_ARGUMENT when it was computed deeper, by this sequence or by another that shares
+ * the page (truncate and append it again; who reads the logits of a whole prompt sets no_sharing). DESCENT_DIVERGED when a
+ * logit is not finite, named by its token; `logits` then holds what was computed. */
 DESCENT_API descent_code descent_batch_logits(descent_batch *batch, const descent_reading *readings, size_t count,
                                               float *logits, descent_status *status);
 
@@ -517,6 +538,7 @@ typedef struct descent_generation_options {
     descent_sampling sampling; /* copied, bias too */
     descent_depth depth;       /* all zero: the trained depth */
     float step_scale;          /* 0: 1 */
+    descent_exit exit;         /* as in descent_sequence_options */
     uint64_t share_group;
     bool read_prompt;    /* `chosen` is also called for every prompt position but the last, in order, before the first token
                             (and for the last where limit is 0); such a generation shares no pages */

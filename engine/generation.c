@@ -85,6 +85,7 @@ descent_code generation_create(const descent_model *model, const descent_generat
     if (code != DESCENT_OK) return code;
     descent_sequence_options sequence = {.depth = options->depth,
                                          .step_scale = options->step_scale,
+                                         .exit = options->exit,
                                          .share_group = options->share_group,
                                          .no_sharing = options->read_prompt || options->observe};
     if ((code = sequence_complete_options(model, &sequence, status)) != DESCENT_OK) return code;
@@ -129,7 +130,7 @@ size_t generation_most_held(const descent_generation *g)
 
 uint32_t generation_planes(const descent_generation *g, const descent_model *model)
 {
-    return planes_at(model, g->options.depth, g->observe);
+    return planes_at(model, g->options.depth, &g->options.exit, g->observe);
 }
 
 /* ---- Its sequence ------------------------------------------------------------------------------------------------ */
@@ -246,8 +247,11 @@ static void choose(descent_generation *g, const float *logits, const descent_mod
         generation_end(g, DESCENT_END_FAILED, &status);
         return;
     }
-    descent_choice choice = {
-        .position = g->count, .token_chosen = true, .token = token, .logits = logits, .steps = g->sequence->total};
+    descent_choice choice = {.position = g->count,
+                             .token_chosen = true,
+                             .token = token,
+                             .logits = logits,
+                             .steps = descent_sequence_token_steps(g->sequence, g->count - 1)};
     g->tokens[g->count++] = token;
     g->report.generated++;
     bool more = g->calls.chosen(g->user, &choice);
@@ -279,7 +283,8 @@ void generation_read(descent_generation *g, size_t position, const float *logits
         generation_charge(g, &g->report.generation_seconds);
     }
     if (g->read_prompt && position == g->read && position < g->prompt_count) {
-        descent_choice choice = {.position = position, .logits = logits, .steps = g->sequence->total};
+        descent_choice choice = {
+            .position = position, .logits = logits, .steps = descent_sequence_token_steps(g->sequence, position)};
         g->read++;
         if ((!last || g->limit == 0) && !g->calls.chosen(g->user, &choice)) generation_end(g, DESCENT_END_STOPPED, NULL);
     }

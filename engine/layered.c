@@ -3,6 +3,7 @@
  * llama.c) say what a sub-layer makes of g. See layered.h for the interface and the shapes. */
 #include "layered.h"
 
+#include "exit.h"
 #include "sequence.h"
 #include "status.h"
 
@@ -230,11 +231,10 @@ static void normalize(const tile *t, const float *norm, const float *x, float *g
 
 /* Reports the step that was just made, and at its sub-layer's last one the reading at x(T): the history of a sub-layer is
  * frozen, so that reading is at hand. */
-static void observe(const tile *t, const sublayer_kind *kind, const void *weights, const float *norm)
+static void observe(const tile *t, const sublayer_kind *kind, const void *weights)
 {
     workspace *k = t->work;
     bool energy = kind->energy && (t->watch & DESCENT_OBSERVE_ENERGY);
-    normalize(t, norm, k->wide[WIDE_NEXT_X], k->wide[WIDE_NEXT_G]);
     if (energy) kind->energy(t, weights, k->wide[WIDE_NEXT_G], k->energy[1]);
     tile_report_steps(t, k->wide[WIDE_X], k->wide[WIDE_G], k->wide[WIDE_NEXT_X], k->wide[WIDE_NEXT_G], energy);
 }
@@ -252,7 +252,10 @@ static void layered_step(tile *t)
     tile_intervene_g(t, k->wide[WIDE_G]);
     kind->step(t, weights, t->watch & DESCENT_OBSERVE_ENERGY ? k->energy[0] : NULL);
     tile_scatter(t, k->wide[WIDE_NEXT_X]);
-    if (t->watch) observe(t, kind, weights, norm);
+    bool asks = tile_asks(t);
+    if (t->watch || asks) normalize(t, norm, k->wide[WIDE_NEXT_X], k->wide[WIDE_NEXT_G]);
+    if (asks) tile_decide(t, k->wide[WIDE_G], k->wide[WIDE_NEXT_G]);
+    if (t->watch) observe(t, kind, weights);
 }
 
 const family cem_family = {

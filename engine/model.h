@@ -31,6 +31,8 @@ typedef struct progression {
     uint32_t (*planes)(const descent_model *model, descent_depth depth);
     uint32_t (*total)(const descent_model *model, descent_depth depth);
     place (*locate)(const descent_model *model, descent_depth depth, uint32_t progress);
+    /* The progress of a token whose descent stops with the step at `progress`. */
+    uint32_t (*leave)(const descent_model *model, descent_depth depth, uint32_t progress);
     /* The progress at which the step of `site` lies; false where the model at that depth has no such step. */
     bool (*find)(const descent_model *model, descent_depth depth, descent_site site, uint32_t *progress);
 } progression;

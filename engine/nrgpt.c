@@ -8,6 +8,7 @@
  * g: q_h = H_h^T g_i, score_j = q_h . g_j, u_h = sum_j p_hj g_j, grad_AT_i = - sum_h alpha_h H_h u_h.
  * Arrays are [rows][stride] over the tile; C is the width, F the feed-forward's hidden width. */
 #include "attention.h"
+#include "exit.h"
 #include "sequence.h"
 #include "status.h"
 
@@ -358,12 +359,24 @@ static void write_keys(const tile *t, const float *g)
     }
 }
 
+/* Tokens that stop are read at their last state, g of x(t+1), from plane t+1 on. */
+static void stop_early(const tile *t)
+{
+    const workspace *k = t->work;
+    tile_decide(t, k->wide[G], k->wide[NEXT_G]);
+    for (size_t i = 0; i < t->n; i++) {
+        row *r = t->rows[i], asking = *r;
+        asking.measuring = true; /* what the page cannot hold ends the sequence at the step that would read it */
+        const float *g = k->wide[NEXT_G] + i * k->wide_stride;
+        r->stops = r->stops && tile_write_key(t, &asking, r->where.plane + 1, 0, g, t->model->info.width);
+    }
+}
+
 static void observe(const tile *t)
 {
     workspace *k = t->work;
     size_t ws = k->wide_stride;
     bool energy = t->watch & DESCENT_OBSERVE_ENERGY;
-    for (size_t i = 0; i < t->n; i++) normalize(t->model, k->wide[NEXT_X] + i * ws, k->wide[NEXT_G] + i * ws);
     if (energy) forces(t, k->wide[NEXT_G], false, k->energy[1]);
     for (size_t i = 0; i < t->n; i++) {
         const row *r = t->rows[i];
@@ -391,6 +404,10 @@ static void nrgpt_step(tile *t)
     forces(t, k->wide[G], true, t->watch & DESCENT_OBSERVE_ENERGY ? k->energy[0] : NULL);
     descend(t);
     tile_scatter(t, k->wide[NEXT_X]);
+    bool asks = tile_asks(t);
+    for (size_t i = 0; (t->watch || asks) && i < t->n; i++)
+        normalize(t->model, k->wide[NEXT_X] + i * ws, k->wide[NEXT_G] + i * ws);
+    if (asks) stop_early(t);
     if (t->watch) observe(t);
 }
 

@@ -17,6 +17,13 @@ static place recurrent_locate(const descent_model *model, descent_depth depth, u
     return (place){.step = progress, .plane = progress, .level = progress};
 }
 
+static uint32_t recurrent_leave(const descent_model *model, descent_depth depth, uint32_t progress)
+{
+    (void)model;
+    (void)depth;
+    return progress + 1;
+}
+
 static bool recurrent_find(const descent_model *model, descent_depth depth, descent_site site, uint32_t *progress)
 {
     (void)model;
@@ -29,6 +36,7 @@ const progression recurrent_progression = {
     .planes = recurrent_total,
     .total = recurrent_total,
     .locate = recurrent_locate,
+    .leave = recurrent_leave,
     .find = recurrent_find,
 };
 
@@ -66,6 +74,13 @@ static place layered_locate(const descent_model *model, descent_depth depth, uin
                    .level = 2 * l + kind};
 }
 
+/* The first step of the next sub-layer. */
+static uint32_t layered_leave(const descent_model *model, descent_depth depth, uint32_t progress)
+{
+    place where = layered_locate(model, depth, progress);
+    return progress - where.step + sublayer_steps(depth, where.kind);
+}
+
 static bool layered_find(const descent_model *model, descent_depth depth, descent_site site, uint32_t *progress)
 {
     if (site.layer >= model->info.layers || site.kind >= SUBLAYERS || site.step >= sublayer_steps(depth, site.kind))
@@ -78,5 +93,6 @@ const progression layered_progression = {
     .planes = layered_planes,
     .total = layered_total,
     .locate = layered_locate,
+    .leave = layered_leave,
     .find = layered_find,
 };

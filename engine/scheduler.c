@@ -5,6 +5,8 @@
  * (reading.c); bury who has ended. The lock is held only to take and to publish, never during a step or a callback, so nobody
  * who submits, cancels or asks waits for arithmetic. With nothing to do it sleeps. */
 #include "scheduler.h"
+
+#include "exit.h"
 #include "sequence.h"
 #include "status.h"
 
@@ -42,6 +44,7 @@ static descent_generation *find_like(const descent_scheduler *s, const descent_g
     bool same = l->prompt_count == g->prompt_count && l->options.share_group == g->options.share_group &&
                 !memcmp(&l->options.depth, &g->options.depth, sizeof g->options.depth) &&
                 !memcmp(&l->options.step_scale, &g->options.step_scale, sizeof g->options.step_scale) &&
+                exits_equal(&l->options.exit, &g->options.exit) &&
                 !memcmp(l->tokens, g->tokens, g->prompt_count * sizeof *g->tokens);
     return same ? l : NULL;
 }

@@ -4,6 +4,7 @@
 #include "sequence.h"
 
 #include "batch.h"
+#include "exit.h"
 #include "status.h"
 
 #include <stdlib.h>
@@ -14,9 +15,17 @@
 void sequence_count(descent_sequence *s)
 {
     size_t i = s->finished;
-    while (i > 0 && sequence_progress(s, i - 1) < s->total) i--;
-    while (i < s->length && sequence_progress(s, i) >= s->total) i++;
+    while (i > 0 && !sequence_done(s, i - 1)) i--;
+    while (i < s->length && sequence_done(s, i)) i++;
     s->finished = i;
+}
+
+/* No token of a page that ends before exit.first stops early: it is the page of who asks for no exit. */
+static page_seed sequence_seed(const descent_sequence *s, size_t block)
+{
+    page_seed seed = s->seed;
+    if ((block + 1) * PAGE_TOKENS <= seed.exit.first) seed.exit = (descent_exit){.criterion = DESCENT_EXIT_NONE};
+    return seed;
 }
 
 void sequence_publish(descent_sequence *s, bool last)
@@ -29,7 +38,8 @@ void sequence_publish(descent_sequence *s, bool last)
         page *p = s->pages[b];
         if (!p->published) {
             if (p->worker) return;
-            p = page_publish(s->cache, p, parent, &s->seed, s->total);
+            page_seed seed = sequence_seed(s, b);
+            p = page_publish(s->cache, p, parent, &seed, s->total);
             s->pages[b] = p;
             if (!p->published) return;
         }
@@ -98,13 +108,15 @@ descent_code sequence_complete_options(const descent_model *model, descent_seque
     if (!memcmp(&options->depth, &none, sizeof none)) options->depth = model->info.trained;
     if (options->step_scale == 0) options->step_scale = 1.0f;
     descent_code code = depth_check(model, options->depth, status);
-    return code == DESCENT_OK ? step_scale_check(&model->info, options->step_scale, status) : code;
+    if (code == DESCENT_OK) code = step_scale_check(&model->info, options->step_scale, status);
+    return code == DESCENT_OK ? exit_complete(&model->info, &options->exit, status) : code;
 }
 
-uint32_t planes_at(const descent_model *model, descent_depth depth, int observe)
+uint32_t planes_at(const descent_model *model, descent_depth depth, const descent_exit *exit, int observe)
 {
     bool measures = model->family->measures && (observe & DESCENT_OBSERVE_FINAL);
-    return model->family->progression->planes(model, depth) + measures;
+    bool stops = model->info.deepens && exit->criterion != DESCENT_EXIT_NONE;
+    return model->family->progression->planes(model, depth) + (measures || stops);
 }
 
 descent_code descent_sequence_create(descent_cache *cache, const descent_sequence_options *options, descent_sequence **out,
@@ -119,6 +131,7 @@ descent_code descent_sequence_create(descent_cache *cache, const descent_sequenc
     s->cache = cache;
     s->depth = asked.depth;
     s->seed.step_scale = asked.step_scale;
+    s->seed.exit = asked.exit;
     s->seed.share_group = asked.share_group;
     s->no_sharing = asked.no_sharing;
     s->private_from = SIZE_MAX;
@@ -169,7 +182,8 @@ static void adopt_shared(descent_sequence *s)
     if (s->no_sharing) return;
     page *parent = NULL;
     while ((s->n_pages + 1) * PAGE_TOKENS < s->length && s->n_pages < s->private_from) {
-        page *p = page_find(s->cache, parent, &s->seed, s->tokens + s->n_pages * PAGE_TOKENS);
+        page_seed seed = sequence_seed(s, s->n_pages);
+        page *p = page_find(s->cache, parent, &seed, s->tokens + s->n_pages * PAGE_TOKENS);
         if (!p) break;
         page_hold(s->cache, p);
         s->pages[s->n_pages++] = p;
@@ -188,11 +202,7 @@ static descent_code add_pages(descent_sequence *s, size_t from, descent_status *
     }
     for (size_t i = from; i < s->length; i++) {
         page *p = sequence_page(s, i);
-        if (p->published) continue;
-        p->tokens[i % PAGE_TOKENS] = s->tokens[i];
-        p->progress[i % PAGE_TOKENS] = 0;
-        p->origin[i % PAGE_TOKENS] = 0;
-        p->started[i % PAGE_TOKENS] = false;
+        if (!p->published) page_clear(p, i % PAGE_TOKENS, s->tokens[i]);
     }
     return DESCENT_OK;
 }
@@ -367,6 +377,11 @@ size_t descent_sequence_deepened(const descent_sequence *s)
 uint64_t descent_sequence_steps_run(const descent_sequence *s)
 {
     return s->steps_run;
+}
+
+uint32_t descent_sequence_token_steps(const descent_sequence *s, size_t position)
+{
+    return position < s->length ? sequence_page(s, position)->spent[position % PAGE_TOKENS] : 0;
 }
 
 descent_code descent_sequence_state_code(const descent_sequence *s, descent_status *status)

@@ -21,7 +21,7 @@ struct descent_sequence {
     descent_cache *cache;
     descent_depth depth;
     uint32_t total; /* row steps of a token at that depth */
-    page_seed seed;
+    page_seed seed; /* of its pages, but for those that end before exit.first (sequence_seed) */
     bool no_sharing;
     size_t private_from; /* the first block (page index) that is kept from others; SIZE_MAX: none */
 
@@ -64,11 +64,19 @@ static inline uint32_t sequence_progress(const descent_sequence *s, size_t posit
     return sequence_page(s, position)->progress[position % PAGE_TOKENS];
 }
 
-/* Puts defaults where fields are 0, and checks depth and step_scale. */
+/* The token has no step left to make at the sequence's depth. */
+static inline bool sequence_done(const descent_sequence *s, size_t position)
+{
+    const page *p = sequence_page(s, position);
+    return p->progress[position % PAGE_TOKENS] >= s->total || p->stopped[position % PAGE_TOKENS] > 0;
+}
+
+/* Puts defaults where fields are 0, and checks depth, step_scale and exit. */
 descent_code sequence_complete_options(const descent_model *model, descent_sequence_options *options, descent_status *status);
 
-/* Planes that a page needs for rows at a depth, with one more to read x(T) where that is observed and history moves. */
-uint32_t planes_at(const descent_model *model, descent_depth depth, int observe);
+/* Planes that a page needs for rows at a depth, with one more where a token may stop at T or where x(T) is observed and history
+ * moves. */
+uint32_t planes_at(const descent_model *model, descent_depth depth, const descent_exit *exit, int observe);
 
 /* Recounts `finished` after progress or depth changed. */
 void sequence_count(descent_sequence *s);

@@ -1,7 +1,8 @@
 /* snapshot.c: a sequence as a file. Owns the format:
  *
  *     header | tokens | page, page, ... | hash of all before
- *     page: planes (u32) | progress, origin (u32 each), started (u8) of its tokens | x [tokens][C] | planes [tokens][slot]
+ *     page: planes (u32) | progress, origin, spent (u32 each), stopped (u16), started (u8) of its tokens
+ *           | x [C] and planes [slot] of each token, of one that has stopped also that of its last state
  *
  * little-endian as in memory, a page holding only the tokens the sequence has. The file is for the same program on the same
  * model; a restored sequence never offers its pages to others, since what is in them came from outside. */
@@ -16,7 +17,7 @@
 #include <unistd.h>
 
 static const char magic[8] = "DSCNTSEQ";
-enum { VERSION = 2 };
+enum { VERSION = 3 };
 
 typedef struct header {
     char magic[8];
@@ -25,6 +26,9 @@ typedef struct header {
     uint64_t fingerprint, length, share_group;
     uint16_t depth[DESCENT_MAX_KINDS];
     uint16_t page_type, has_starts;
+    uint32_t exit_criterion, exit_first;
+    float exit_threshold;
+    uint16_t exit_min_steps, exit_check_every;
 } header;
 
 /* One file being written or read, its running hash, and the first thing that went wrong. */
@@ -68,6 +72,13 @@ static uint32_t first_plane(const descent_sequence *s, const page *p, size_t i)
     return from.plane + (from.kind > 0);
 }
 
+/* Behind the last plane of token i. */
+static uint32_t end_of_planes(const page *p, size_t i)
+{
+    uint32_t end = p->progress[i] + (p->stopped[i] > 0);
+    return end < p->n_planes ? end : p->n_planes;
+}
+
 /* ---- Saving ---------------------------------------------------------------------------------------------------- */
 
 static void put_page(stream *out, const descent_sequence *s, size_t block)
@@ -79,10 +90,12 @@ static void put_page(stream *out, const descent_sequence *s, size_t block)
     put(out, &planes, sizeof planes);
     put(out, p->progress, n * sizeof p->progress[0]);
     put(out, p->origin, n * sizeof p->origin[0]);
+    put(out, p->spent, n * sizeof p->spent[0]);
+    put(out, p->stopped, n * sizeof p->stopped[0]);
     put(out, p->started, n * sizeof p->started[0]);
     for (size_t i = 0; has_x && i < n; i++) {
         if (p->progress[i] > 0 || p->started[i]) put(out, page_state(s->cache, p, i), width * sizeof(float));
-        for (uint32_t t = first_plane(s, p, i); t < planes && t < p->progress[i]; t++)
+        for (uint32_t t = first_plane(s, p, i); t < end_of_planes(p, i); t++)
             put(out, page_slot(s->cache, p, t, i), s->cache->slot_bytes);
     }
 }
@@ -95,7 +108,12 @@ static void put_sequence(stream *out, const descent_sequence *s)
                 .fingerprint = s->cache->model->info.fingerprint,
                 .length = s->length,
                 .share_group = s->seed.share_group,
-                .has_starts = s->has_starts};
+                .has_starts = s->has_starts,
+                .exit_criterion = s->seed.exit.criterion,
+                .exit_first = s->seed.exit.first,
+                .exit_threshold = s->seed.exit.threshold,
+                .exit_min_steps = s->seed.exit.min_steps,
+                .exit_check_every = s->seed.exit.check_every};
     memcpy(h.magic, magic, sizeof magic);
     memcpy(h.depth, s->depth.steps, sizeof h.depth);
     put(out, &h, sizeof h);
@@ -173,9 +191,22 @@ static bool plausible(const descent_sequence *s, const page *p, size_t i, uint32
 {
     bool deepens = s->cache->model->info.deepens;
     uint32_t progress = p->progress[i], origin = p->origin[i];
+    if (p->spent[i] > progress) return false;
+    if (p->stopped[i] > 0 && (s->seed.exit.criterion == DESCENT_EXIT_NONE || !deepens || p->stopped[i] != progress ||
+                              progress == origin || progress >= planes))
+        return false;
     if (deepens) return origin <= progress && (progress <= planes || progress == origin) && progress <= DESCENT_MAX_STEPS;
     return (progress == 0 || progress == s->total) && origin < s->total &&
            (progress == 0 || planes >= s->cache->model->info.layers);
+}
+
+/* Puts the last states of tokens that have stopped where later tokens read them. */
+static void fill_stopped(descent_cache *cache, page *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (end_of_planes(p, i) > p->reached) p->reached = end_of_planes(p, i);
+    for (size_t i = 0; i < n; i++)
+        if (p->stopped[i] > 0) page_stop(cache, p, i, p->stopped[i]);
 }
 
 static descent_code take_page(stream *in, descent_sequence *s, size_t block, const char *path, descent_status *status)
@@ -188,6 +219,8 @@ static descent_code take_page(stream *in, descent_sequence *s, size_t block, con
     take(in, &planes, sizeof planes);
     take(in, p->progress, n * sizeof p->progress[0]);
     take(in, p->origin, n * sizeof p->origin[0]);
+    take(in, p->spent, n * sizeof p->spent[0]);
+    take(in, p->stopped, n * sizeof p->stopped[0]);
     take(in, started, n);
     if (in->failed) return short_file(path, status);
     uint32_t most = s->cache->model->info.deepens ? DESCENT_MAX_STEPS + 1 : s->cache->model->info.layers;
@@ -207,7 +240,7 @@ static descent_code take_page(stream *in, descent_sequence *s, size_t block, con
         if (holds_x) take(in, x, width * sizeof *x);
         if (in->failed) return short_file(path, status);
         if (holds_x && !finite_numbers(x, width, NUMBER_F32)) return damaged(path, "the state", first + i, status);
-        for (uint32_t t = first_plane(s, p, i); t < planes && t < p->progress[i]; t++) {
+        for (uint32_t t = first_plane(s, p, i); t < end_of_planes(p, i); t++) {
             void *slot = page_slot(s->cache, p, t, i);
             take(in, slot, s->cache->slot_bytes);
             if (in->failed) return short_file(path, status);
@@ -215,6 +248,7 @@ static descent_code take_page(stream *in, descent_sequence *s, size_t block, con
                 return damaged(path, "a plane", first + i, status);
         }
     }
+    fill_stopped(s->cache, p, n);
     return DESCENT_OK;
 }
 
@@ -254,6 +288,11 @@ static descent_code take_sequence(stream *in, descent_cache *cache, const char *
     descent_code code = check_header(cache, &h, path, status);
     if (code != DESCENT_OK) return code;
     descent_sequence_options options = {.step_scale = h.step_scale, .share_group = h.share_group};
+    options.exit = (descent_exit){.criterion = (descent_exit_criterion)h.exit_criterion,
+                                  .threshold = h.exit_threshold,
+                                  .min_steps = h.exit_min_steps,
+                                  .check_every = h.exit_check_every,
+                                  .first = h.exit_first};
     memcpy(options.depth.steps, h.depth, sizeof h.depth);
     if ((code = descent_sequence_create(cache, &options, made, status)) != DESCENT_OK) return code;
     descent_sequence *s = *made;

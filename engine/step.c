@@ -1,6 +1,7 @@
 /* step.c: what every family's step is made of: products over a tile's rows on all threads, moving states between pages
  * and the tile, writing keys, and reporting to observers. Shapes: arrays are [rows of the tile][stride]. */
 #include "batch.h"
+#include "exit.h"
 #include "sequence.h"
 
 #include <math.h>
@@ -178,7 +179,7 @@ void tile_report(const tile *t, size_t i, const step_record *record)
     }
     if ((s->observe & DESCENT_OBSERVE_CONVERGENCE) && record->next_x) {
         seen.update_norm = distance(record->next_x, record->x, width);
-        seen.relative_change = distance(record->next_g, record->g, width) / (float)sqrt(dot(record->g, record->g, width));
+        seen.relative_change = relative_change(record->g, record->next_g, width);
     }
     if (s->observe & DESCENT_OBSERVE_STATE) {
         seen.x = record->x;
@@ -199,7 +200,7 @@ void tile_report_steps(const tile *t, const float *x, const float *g, const floa
             t, i,
             &(step_record){
                 .x = x + at, .g = g + at, .next_x = next_x + at, .next_g = next_g + at, .before = before, .after = after});
-        if (r->where.step + 1 < sublayer_steps(s->depth, r->where.kind)) continue;
+        if (!r->stops && r->where.step + 1 < sublayer_steps(s->depth, r->where.kind)) continue;
         if (s->observe & DESCENT_OBSERVE_FINAL) {
             r->where.step++;
             tile_report(t, i, &(step_record){.x = next_x + at, .g = next_g + at, .before = after, .final = true});

@@ -16,6 +16,7 @@ CONSTANTS = {
     "DESCENT_MESSAGE_SIZE": _native.MESSAGE_SIZE, "DESCENT_MAX_STEPS": _native.MAX_STEPS,
     "DESCENT_MAX_KINDS": _native.MAX_KINDS, "DESCENT_MAX_TERMS": _native.MAX_TERMS,
     "DESCENT_ROW_BUCKETS": _native.ROW_BUCKETS,
+    "DESCENT_EXIT_NONE": _native.EXIT_NONE, "DESCENT_EXIT_STATE": _native.EXIT_STATE,
     "DESCENT_ADD_SPECIAL": _native.ADD_SPECIAL, "DESCENT_PARSE_SPECIAL": _native.PARSE_SPECIAL,
     **{f"DESCENT_{code.name}": int(code) for code in _native.Code},
     **{f"DESCENT_PAGE_{name.upper()}": value for name, value in _native.PAGE_TYPES.items()},
@@ -80,7 +81,7 @@ SCALARS = {
     "bool": ctypes.c_bool, "int": ctypes.c_int, "size_t": ctypes.c_size_t, "float": ctypes.c_float,
     "int64_t": ctypes.c_int64, "uint8_t": ctypes.c_uint8, "uint16_t": ctypes.c_uint16, "uint32_t": ctypes.c_uint32,
     "uint64_t": ctypes.c_uint64, "descent_code": ctypes.c_int, "descent_page_type": ctypes.c_int,
-    "descent_intervention": ctypes.c_int, "descent_observer": _native.Observer, **_native.STRUCTS,
+    "descent_intervention": ctypes.c_int, "descent_exit_criterion": ctypes.c_int, "descent_observer": _native.Observer, **_native.STRUCTS,
 }
 OPAQUE = set(re.findall(r"typedef struct (\w+) \1;", TEXT))
 # Text that may hold NULs: ctypes would cut a c_char_p at the first.

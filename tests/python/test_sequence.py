@@ -201,6 +201,24 @@ def test_steps_are_scaled(nrgpt, ids):
         nrgpt.sequence(step_scale=0)
 
 
+def test_tokens_stop_early(nrgpt, ids):
+    with nrgpt.sequence(steps=6, sharing=False, exit={"threshold": 1e6, "min_steps": 2, "first": 1}) as sequence:
+        sequence.append(ids)
+        sequence.finish()
+        assert [sequence.token_steps(i) for i in range(len(ids))] == [6] + [2] * (len(ids) - 1)
+        assert sequence.steps_run == 6 + 2 * (len(ids) - 1)
+    with nrgpt.sequence(steps=6, sharing=False, exit=0) as sequence:
+        sequence.append(ids)
+        sequence.finish()
+        np.testing.assert_array_equal(sequence.states(), nrgpt.run(ids, steps=6).final)
+    with pytest.raises(descent.Error, match="exit threshold is -1"):
+        nrgpt.sequence(exit=-1)
+    with pytest.raises(descent.Error, match="min_steps is 65536"):
+        nrgpt.sequence(exit={"min_steps": 65536})
+    with pytest.raises(descent.Error, match="exit has 'criterion'"):
+        nrgpt.sequence(exit={"criterion": 1})
+
+
 def test_f16_pages(nrgpt, ids):
     with nrgpt.cache(page_type="f16") as cache, cache.sequence(steps=4) as sequence:
         sequence.append(ids)

@@ -215,9 +215,9 @@ class Model(Handle):
             self._cache = self.cache()
         return self._cache
 
-    def sequence(self, steps=None, share_group=0, sharing=True, step_scale=1.0):
+    def sequence(self, steps=None, share_group=0, sharing=True, step_scale=1.0, exit=None):
         """A new sequence in the model's default cache."""
-        return self._default_cache().sequence(steps, share_group, sharing, step_scale)
+        return self._default_cache().sequence(steps, share_group, sharing, step_scale, exit)
 
     def restore(self, path):
         """The sequence that Sequence.save wrote to a file, in the default cache."""

@@ -15,6 +15,7 @@ MAX_STEPS = 65535
 MAX_KINDS = 2
 MAX_TERMS = 2
 ROW_BUCKETS = 12
+EXIT_NONE, EXIT_STATE = range(2)
 
 ADD_SPECIAL = 1
 PARSE_SPECIAL = 2
@@ -41,6 +42,11 @@ class Status(Structure):
 
 class Depth(Structure):
     _fields_ = [("steps", c_uint16 * MAX_KINDS)]
+
+
+class Exit(Structure):
+    _fields_ = [("criterion", c_int), ("threshold", c_float), ("min_steps", c_uint16), ("check_every", c_uint16),
+                ("first", c_uint32)]
 
 
 class ModelInfo(Structure):
@@ -76,7 +82,8 @@ class CacheUsage(Structure):
 
 
 class SequenceOptions(Structure):
-    _fields_ = [("depth", Depth), ("step_scale", c_float), ("share_group", c_uint64), ("no_sharing", c_bool)]
+    _fields_ = [("depth", Depth), ("step_scale", c_float), ("exit", Exit), ("share_group", c_uint64),
+                ("no_sharing", c_bool)]
 
 
 class Site(Structure):
@@ -142,8 +149,8 @@ class GenerationCalls(Structure):
 class GenerationOptions(Structure):
     _fields_ = [
         ("prompt", POINTER(c_uint32)), ("prompt_count", c_size_t), ("limit", c_size_t), ("sampling", Sampling),
-        ("depth", Depth), ("step_scale", c_float), ("share_group", c_uint64), ("read_prompt", c_bool), ("observe", c_int),
-        ("observe_prompt", c_bool), ("like", c_void_p), ("background", c_bool), ("calls", GenerationCalls),
+        ("depth", Depth), ("step_scale", c_float), ("exit", Exit), ("share_group", c_uint64), ("read_prompt", c_bool),
+        ("observe", c_int), ("observe_prompt", c_bool), ("like", c_void_p), ("background", c_bool), ("calls", GenerationCalls),
         ("user", c_void_p),
     ]
 
@@ -157,7 +164,7 @@ class SchedulerState(Structure):
 
 
 STRUCTS = {
-    "descent_status": Status, "descent_depth": Depth, "descent_model_info": ModelInfo, "descent_tensor_info": TensorInfo,
+    "descent_status": Status, "descent_depth": Depth, "descent_exit": Exit, "descent_model_info": ModelInfo, "descent_tensor_info": TensorInfo,
     "descent_tokenizer_info": TokenizerInfo, "descent_text_part": TextPart, "descent_cache_options": CacheOptions,
     "descent_cache_usage": CacheUsage,
     "descent_sequence_options": SequenceOptions, "descent_site": Site, "descent_observation": Observation,
@@ -215,6 +222,7 @@ FUNCTIONS = {
     "descent_sequence_reused": (c_size_t, [_handle]),
     "descent_sequence_deepened": (c_size_t, [_handle]),
     "descent_sequence_steps_run": (c_uint64, [_handle]),
+    "descent_sequence_token_steps": (c_uint32, [_handle, c_size_t]),
     "descent_sequence_state_code": (c_int, [_handle, _status]),
     "descent_sequence_state": (c_int, [_handle, c_size_t, _floats, _ids, _status]),
     "descent_sequence_save": (c_int, [_handle, c_char_p, _status]),

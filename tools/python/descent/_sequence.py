@@ -49,6 +49,18 @@ def fill(struct, **values):
     return struct
 
 
+def exit_struct(exit):
+    """None, a threshold, or a dict of descent_exit's fields but the criterion."""
+    if exit is None:
+        return _native.Exit()
+    given = exit if isinstance(exit, dict) else {"threshold": exit}
+    known = [name for name, _ in _native.Exit._fields_[1:]]
+    for name in given:
+        if name not in known:
+            raise Error(Code.BAD_ARGUMENT, f"exit has {name!r}, expected some of {', '.join(known)}")
+    return fill(_native.Exit(criterion=_native.EXIT_STATE, threshold=0.03), **given)
+
+
 def observe_flags(observe):
     names = (observe,) if isinstance(observe, str) else tuple(observe)
     return sum(choice("observe", name, _native.OBSERVE) for name in dict.fromkeys(names))
@@ -88,9 +100,10 @@ class Cache(Handle):
         self._batch_options = (max_rows, threads)
         self._batch = None
 
-    def sequence(self, steps=None, share_group=0, sharing=True, step_scale=1.0):
-        """A new, empty sequence at depth `steps` (default: as trained), each of its steps step_scale times as long."""
-        return Sequence._create(self, steps, share_group, sharing, step_scale)
+    def sequence(self, steps=None, share_group=0, sharing=True, step_scale=1.0, exit=None):
+        """A new, empty sequence at depth `steps` (default: as trained), each of its steps step_scale times as long. `exit`: tokens
+        stop early once r_t is below this threshold; or a dict of threshold, min_steps, check_every, first."""
+        return Sequence._create(self, steps, share_group, sharing, step_scale, exit)
 
     def restore(self, path):
         """The sequence that Sequence.save wrote to a file."""
@@ -127,10 +140,10 @@ class Sequence(Handle):
         return self
 
     @classmethod
-    def _create(cls, cache, steps, share_group, sharing, step_scale):
+    def _create(cls, cache, steps, share_group, sharing, step_scale, exit):
         if step_scale == 0:  # which the library would read as the default
             raise Error(Code.BAD_ARGUMENT, "step_scale is 0; expected more than 0, at most 4")
-        options = fill(_native.SequenceOptions(), depth=cache._core.depth(steps), step_scale=step_scale,
+        options = fill(_native.SequenceOptions(), depth=cache._core.depth(steps), step_scale=step_scale, exit=exit_struct(exit),
                        share_group=share_group, no_sharing=not sharing)
         handle = ctypes.c_void_p()
         with cache._gate.enter():
@@ -148,9 +161,9 @@ class Sequence(Handle):
         with self._gate.enter():
             call(name, self._pointer, *arguments)
 
-    def _get(self, name):
+    def _get(self, name, *arguments):
         with self._gate.enter():
-            return getattr(library, name)(self._pointer)
+            return getattr(library, name)(self._pointer, *arguments)
 
     def append(self, ids):
         array = id_array(ids)
@@ -195,6 +208,10 @@ class Sequence(Handle):
     @property
     def steps_run(self):
         return self._get("descent_sequence_steps_run")
+
+    def token_steps(self, position):
+        """Row steps that the state of a token took: fewer than its depth asks where it stopped early."""
+        return self._get("descent_sequence_token_steps", self._position(position))
 
     def check(self):
         """Raises the Error that ended the sequence, if one did."""

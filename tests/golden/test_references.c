@@ -24,9 +24,10 @@ static void expect_rounded(const double *got, const safetensors_array *expected,
             compare_fail("%s.%s[%zu] is %.12g, expected %.12g", what, suffix, i, got[i], expected->values[i]);
 }
 
-static double exact(double value)
+static void exact(double *values, size_t count)
 {
-    return value;
+    (void)values;
+    (void)count;
 }
 
 static void expect_energies(const golden *model, const reference_run *run, const char *suffix)

@@ -14,7 +14,7 @@ typedef struct example_wish {
     size_t count;      /* tokens; 0: 1..context */
     size_t most;       /* largest T of a kind; 0: 5 */
     double step_scale; /* 0: 1 */
-    double (*round_page)(double);
+    page_rounding round_page; /* NULL: to f32 */
     void (*adjust)(test_model *model); /* of the shape, before the weights are drawn; NULL: as it comes */
     bool (*accept)(void);              /* asked once the reference has run; NULL: yes */
 } example_wish;

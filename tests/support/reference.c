@@ -103,10 +103,15 @@ reference_run reference_compute(const test_model *model, const reference_request
     return of[model->family](model, request);
 }
 
-double reference_frozen_energy(const test_model *model, descent_site site, const double *keys, double (*round_page)(double),
+void reference_round_page(page_rounding round, double *values, size_t count)
+{
+    for (size_t i = 0; !round && i < count; i++) values[i] = round_to_f32(values[i]);
+    if (round) round(values, count);
+}
+
+double reference_frozen_energy(const test_model *model, descent_site site, const double *keys, page_rounding round_page,
                                const double *g)
 {
-    if (!round_page) round_page = round_to_f32;
     return test_sublayer(model->family, 0) ? reference_cem_energy(model, site, keys, round_page, g)
                                            : reference_nrgpt_energy(model, site, keys, round_page, g);
 }

@@ -18,12 +18,15 @@ typedef struct reference_change {
     const double *values; /* [C] */
 } reference_change;
 
+/* Rounds what a slot of a page holds of a token, one part of it, to the type of the page, in place. */
+typedef void (*page_rounding)(double *values, size_t count);
+
 typedef struct reference_request {
     const uint32_t *tokens;
     size_t count;
     descent_depth depth;
-    double step_scale;            /* of R and eta; 0: 1 */
-    double (*round_page)(double); /* of history; NULL: round_to_f32 */
+    double step_scale;        /* of R and eta; 0: 1 */
+    page_rounding round_page; /* NULL: to f32 */
     const reference_change *changes;
     size_t n_changes;
 } reference_request;
@@ -61,7 +64,7 @@ double reference_energy(const reference_step *step, size_t position);
 
 /* The energy of g (C numbers) of the token at `position` in a sub-layer, every key held: `keys` [position + 1][C] is the
  * norm of each token's x where the sub-layer takes its history from: the same step (NRGPT), the sub-layer's input (CEM). */
-double reference_frozen_energy(const test_model *model, descent_site site, const double *keys, double (*round_page)(double),
+double reference_frozen_energy(const test_model *model, descent_site site, const double *keys, page_rounding round_page,
                                const double *g);
 
 /* How far the run moves, as the largest part of the tolerances for f32 (compare.h), when every number of the embedding is
@@ -78,7 +81,8 @@ void reference_product(const double *w, size_t rows, size_t columns, const doubl
 /* y = W^T u. */
 void reference_transposed(const double *w, size_t rows, size_t columns, const double *u, double *y);
 double reference_dot(const double *a, const double *b, size_t n);
-double reference_distance(const double *a, const double *b, size_t n); /* |a - b| */
+void reference_round_page(page_rounding round, double *values, size_t count); /* NULL: to f32 */
+double reference_distance(const double *a, const double *b, size_t n);        /* |a - b| */
 /* log sum exp of n > 0 numbers, and the softmax into p. */
 double reference_softmax(const double *a, size_t n, double *p);
 /* g = norm(x); rms: RMSNorm, otherwise LayerNorm. bias NULL: none. */

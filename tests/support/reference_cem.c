@@ -54,17 +54,16 @@ static void rotate(const test_model *model, double *y, size_t position, double d
 
 /* ---- Attention --------------------------------------------------------------------------------------------------- */
 
-static void remember(const test_model *model, const weights *w, double (*round_page)(double), const double *u, size_t i,
+static void remember(const test_model *model, const weights *w, page_rounding round_page, const double *u, size_t i,
                      const history *past)
 {
     size_t C = model->width;
     double *key = past->keys + i * C;
     reference_product(w->wk, C, C, u, key);
     rotate(model, key, i, 1.0);
-    for (size_t c = 0; c < C; c++) {
-        key[c] = round_page(key[c]);
-        past->u[i * C + c] = w->diag ? round_page(u[c]) : 0.0; /* not kept where nobody reads it */
-    }
+    for (size_t c = 0; c < C; c++) past->u[i * C + c] = w->diag ? u[c] : 0.0; /* not kept where nobody reads it */
+    reference_round_page(round_page, key, C);
+    reference_round_page(round_page, past->u + i * C, C);
 }
 
 /* E_i of g at position i, and its gradient (NULL: not wanted). */
@@ -210,8 +209,7 @@ static void run_once(const test_model *model, const reference_request *request, 
     if (kind)
         reference_swiglu(model, layer, before->g, run->count, h);
     else
-        reference_llama_attention(model, layer, request->round_page ? request->round_page : round_to_f32, before->g, run->count,
-                                  h);
+        reference_llama_attention(model, layer, request->round_page, before->g, run->count, h);
     for (size_t c = 0; c < run->count * C; c++) h[c] += before->x[c];
     memcpy(after->x, h, run->count * C * sizeof *h);
     for (size_t i = 0; i < run->count; i++)
@@ -225,7 +223,6 @@ static void run_program(const test_model *model, const reference_request *reques
                         const history *past, double *h)
 {
     size_t C = model->width, layer = program / 2, kind = program % 2, T = run->steps[program];
-    double (*round_page)(double) = request->round_page ? request->round_page : round_to_f32;
     weights w = weights_of(model, layer, kind);
     double *gradient = test_alloc(C, sizeof *gradient);
     memcpy(run->at[program][0].x, h, run->count * C * sizeof *h);
@@ -237,7 +234,7 @@ static void run_program(const test_model *model, const reference_request *reques
             if (t < T) reference_apply(request, site, false, x, C);
             reference_norm(x, C, model->norm_epsilon, w.norm, NULL, true, g);
             if (t < T) reference_apply(request, site, true, g, C);
-            if (t == 0 && kind == 0) remember(model, &w, round_page, g, i, past);
+            if (t == 0 && kind == 0) remember(model, &w, request->round_page, g, i, past);
             if (t == 0 && kind == 1) reference_product(w.gate, model->hidden, C, g, past->gates + i * model->hidden);
             memset(gradient, 0, C * sizeof *gradient);
             step->energy[0][i] = energy_of(model, &w, past, kind, i, g, gradient);
@@ -288,7 +285,7 @@ reference_run reference_cem(const test_model *model, const reference_request *re
     return run;
 }
 
-double reference_cem_energy(const test_model *model, descent_site site, const double *keys, double (*round_page)(double),
+double reference_cem_energy(const test_model *model, descent_site site, const double *keys, page_rounding round_page,
                             const double *g)
 {
     size_t C = model->width, i = site.position;

@@ -5,7 +5,7 @@
 #include "reference.h"
 
 reference_run reference_cem(const test_model *model, const reference_request *request);
-double reference_cem_energy(const test_model *model, descent_site site, const double *keys, double (*round_page)(double),
+double reference_cem_energy(const test_model *model, descent_site site, const double *keys, page_rounding round_page,
                             const double *g);
 
 #endif

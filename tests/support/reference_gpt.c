@@ -12,7 +12,6 @@
 static void attention(const test_model *model, const reference_request *request, size_t l, const double *g, double *out)
 {
     size_t L = request->count, C = model->width, D = C / model->heads, A = model->heads * D;
-    double (*rounded)(double) = request->round_page ? request->round_page : round_to_f32;
     const double *wq = test_model_find(model, "blk.%zu.attn_q.weight", l),
                  *wk = test_model_find(model, "blk.%zu.attn_k.weight", l);
     const double *wv = test_model_find(model, "blk.%zu.attn_v.weight", l);
@@ -23,8 +22,8 @@ static void attention(const test_model *model, const reference_request *request,
     for (size_t i = 0; i < L; i++) {
         reference_product(wk, A, C, g + i * C, keys + i * A);
         reference_product(wv, A, C, g + i * C, values + i * A);
-        for (size_t a = 0; a < A; a++) keys[i * A + a] = rounded(keys[i * A + a]);
-        for (size_t a = 0; a < A; a++) values[i * A + a] = rounded(values[i * A + a]);
+        reference_round_page(request->round_page, keys + i * A, A);
+        reference_round_page(request->round_page, values + i * A, A);
     }
     for (size_t i = 0; i < L; i++) {
         reference_product(wq, A, C, g + i * C, q);

@@ -3,7 +3,6 @@
  * Shapes: C width, K heads of D numbers, M hidden. Keys (rotated) and values are rounded to the page. */
 #include "reference_llama.h"
 
-#include "reference.h"
 
 #include <complex.h>
 #include <math.h>
@@ -22,8 +21,8 @@ static void turn(const test_model *model, double *y, size_t position)
     }
 }
 
-void reference_llama_attention(const test_model *model, size_t layer, double (*round_page)(double), const double *g,
-                               size_t count, double *out)
+void reference_llama_attention(const test_model *model, size_t layer, page_rounding round_page, const double *g, size_t count,
+                               double *out)
 {
     size_t C = model->width, D = C / model->heads;
     const double *wq = test_model_find(model, "blk.%zu.attn_q.weight", layer);
@@ -37,10 +36,8 @@ void reference_llama_attention(const test_model *model, size_t layer, double (*r
         reference_product(wk, C, C, g + i * C, key);
         reference_product(wv, C, C, g + i * C, value);
         turn(model, key, i);
-        for (size_t c = 0; c < C; c++) {
-            key[c] = round_page(key[c]);
-            value[c] = round_page(value[c]);
-        }
+        reference_round_page(round_page, key, C);
+        reference_round_page(round_page, value, C);
         reference_product(wq, C, C, g + i * C, q);
         turn(model, q, i);
         for (size_t c = 0; c < C; c++) mixed[c] = 0.0;

@@ -176,8 +176,8 @@ static void look(const test_model *model, const weights *w, const reference_requ
         if (stepping) reference_apply(request, site, false, step->x + i * C, C);
         reference_norm(step->x + i * C, C, model->norm_epsilon, w->norm_weight, w->norm_bias, model->rms, step->g + i * C);
         if (stepping) reference_apply(request, site, true, step->g + i * C, C);
-        for (size_t c = 0; c < C; c++)
-            keys[i * C + c] = (request->round_page ? request->round_page : round_to_f32)(step->g[i * C + c]);
+        memcpy(keys + i * C, step->g + i * C, C * sizeof *keys);
+        reference_round_page(request->round_page, keys + i * C, C);
     }
     for (size_t i = 0; i < run->count; i++) {
         const double *g = step->g + i * C;
@@ -241,13 +241,14 @@ reference_run reference_nrgpt(const test_model *model, const reference_request *
     return run;
 }
 
-double reference_nrgpt_energy(const test_model *model, descent_site site, const double *keys, double (*round_page)(double),
+double reference_nrgpt_energy(const test_model *model, descent_site site, const double *keys, page_rounding round_page,
                               const double *g)
 {
     size_t C = model->width, n = history_length(model, site.position);
     weights w = weights_of(model);
     double *rounded = test_alloc(n * C, sizeof *rounded), *unused = test_alloc(C, sizeof *unused);
-    for (size_t i = 0; i < n * C; i++) rounded[i] = round_page(keys[i]);
+    memcpy(rounded, keys, n * C * sizeof *rounded);
+    for (size_t i = 0; i < n; i++) reference_round_page(round_page, rounded + i * C, C);
     double energy = attention(model, &w, g, rounded, n, NULL) + feed_forward(model, &w, g, unused);
     free(rounded);
     free(unused);

@@ -165,7 +165,7 @@ double round_to_f32(double value)
     return (double)(float)value;
 }
 
-static double round_to_bf16(double value)
+double round_to_bf16(double value)
 {
     return round_to_bits(round_to_f32(value), 8, -133);
 }

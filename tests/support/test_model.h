@@ -85,6 +85,7 @@ const char *test_model_words(const test_model *model);
 /* The numbers every weight becomes in a file of this type. Rows are rounded in blocks of 32 where the type has blocks. */
 void test_model_round(test_model *model);
 double round_to_f16(double value); /* nearest, ties to even; overflow to infinity */
+double round_to_bf16(double value); /* nearest, ties to even */
 double round_to_f32(double value);
 
 /* calloc that ends the test program when memory runs out. */

@@ -49,28 +49,9 @@ INLINE vf load_bf16(const uint16_t *p)
     return v;
 }
 
-/* LANES numbers of a row of blocks from number c on, zeros from number end on. */
-INLINE vf load_q8(const char *row, size_t c, size_t end)
-{
-    const q8_block *block = (const q8_block *)(const void *)row + c / Q8_BLOCK;
-    if (__builtin_expect(c + LANES <= end && c % LANES == 0, 1)) {
-        typedef int8_t vb __attribute__((vector_size(LANES)));
-        vb quants;
-        memcpy(&quants, block->quant + c % Q8_BLOCK, sizeof quants);
-        return __builtin_convertvector(__builtin_convertvector(quants, vi), vf) * block->scale;
-    }
-    vf v = {0};
-    for (size_t l = 0; l < LANES && c + l < end; l++) {
-        block = (const q8_block *)(const void *)row + (c + l) / Q8_BLOCK;
-        v[l] = (float)block->quant[(c + l) % Q8_BLOCK] * block->scale;
-    }
-    return v;
-}
-
-/* LANES numbers of a row from column c on, zeros from column cols on. Those of a row of blocks are counted from its first. */
+/* LANES numbers of a row from column c on, zeros from column cols on. */
 INLINE vf load_weights(const char *row, number_type type, size_t c, size_t cols)
 {
-    if (type == NUMBER_Q8_ROWS) return load_q8(row, c, cols);
     if (__builtin_expect(c + LANES <= cols, 1)) {
         if (type == NUMBER_F32) return load((const float *)(const void *)row + c);
         const uint16_t *half = (const uint16_t *)(const void *)row + c;
@@ -134,18 +115,18 @@ INLINE void project_block(const matrix *w, number_type type, const float *x, siz
         for (int m = 0; m < MB; m++) sum[r][m] = (vf){0};
     const char *rows[ALONE];
     for (int r = 0; r < RB; r++) rows[r] = (const char *)w->data + (row + (size_t)r) * w->stride;
-    size_t cols = w->cols, whole = cols - cols % LANES, from = type == NUMBER_Q8_ROWS ? w->first : 0;
+    size_t cols = w->cols, whole = cols - cols % LANES;
     for (size_t c = 0; c < whole; c += LANES) {
         vf xv[MANY];
         for (int m = 0; m < MB; m++) xv[m] = load(x + (size_t)m * x_stride + c);
         for (int r = 0; r < RB; r++) {
-            vf wv = load_weights(rows[r], type, from + c, from + c + LANES);
+            vf wv = load_weights(rows[r], type, c, c + LANES);
             for (int m = 0; m < MB; m++) sum[r][m] += wv * xv[m];
         }
     }
     if (whole < cols) {
         for (int r = 0; r < RB; r++) {
-            vf wv = load_weights(rows[r], type, from + whole, from + cols);
+            vf wv = load_weights(rows[r], type, whole, cols);
             for (int m = 0; m < MB; m++) sum[r][m] += wv * load_tail(x + (size_t)m * x_stride, whole, cols);
         }
     }
@@ -172,8 +153,7 @@ INLINE void project_typed(const matrix *w, number_type type, const float *x, siz
                           size_t y_stride, size_t first, size_t last, bool add)
 {
     /* A band of W that stays in the first cache level is multiplied with every vector before the next one is read. */
-    size_t bytes = type == NUMBER_Q8_ROWS ? 1 : number_bytes(type);
-    size_t band = 16384 / (w->cols * bytes + 1) / (2 * ROWS) * (2 * ROWS);
+    size_t band = 16384 / (w->cols * number_bytes(type) + 1) / (2 * ROWS) * (2 * ROWS);
     if (band < 2 * ROWS) band = 2 * ROWS;
     for (size_t r = first; r < last; r += band) {
         size_t end = r + band < last ? r + band : last;
@@ -186,13 +166,53 @@ INLINE void project_typed(const matrix *w, number_type type, const float *x, siz
     }
 }
 
+/* ---- Rows of blocks ---------------------------------------------------------------------------------------------
+ *
+ * A piece at a time becomes floats, which stay in the first cache level, and is multiplied as such. Where pieces end depends
+ * on the shape alone. */
+
+enum { PIECE = 4096 }; /* numbers of a piece */
+
+INLINE void block_floats(const q8_block *block, int first, int n, float *x)
+{
+    for (int i = 0; i < n; i++) x[i] = (float)block->quant[first + i] * block->scale;
+}
+
+/* Columns [first, first + n) of a row. */
+static void row_floats(const matrix *w, size_t row, size_t first, size_t n, float *x)
+{
+    const q8_block *block = (const q8_block *)(const void *)((const char *)w->data + row * w->stride);
+    size_t at = w->first + first, inside = at % Q8_BLOCK;
+    block += at / Q8_BLOCK;
+    if (inside > 0) {
+        size_t some = Q8_BLOCK - inside < n ? Q8_BLOCK - inside : n;
+        block_floats(block++, (int)inside, (int)some, x);
+        x += some;
+        n -= some;
+    }
+    for (; n >= Q8_BLOCK; n -= Q8_BLOCK, x += Q8_BLOCK) block_floats(block++, 0, Q8_BLOCK, x);
+    if (n > 0) block_floats(block, 0, (int)n, x);
+}
+
+static void project_blocks(const product *p)
+{
+    float piece[PIECE];
+    for (size_t c = p->first_col; c < p->last_col; c += PIECE) {
+        size_t cols = p->last_col - c < PIECE ? p->last_col - c : PIECE, at_once = PIECE / cols;
+        bool add = p->add || c > p->first_col;
+        for (size_t first = p->first_row; first < p->last_row; first += at_once) {
+            size_t rows = p->last_row - first < at_once ? p->last_row - first : at_once;
+            matrix w = {.data = piece, .rows = rows, .cols = cols, .stride = cols * sizeof *piece};
+            for (size_t r = 0; r < rows; r++) row_floats(p->w, first + r, c, cols, piece + r * cols);
+            project_typed(&w, NUMBER_F32, p->in + c, p->in_stride, p->count, p->out + first, p->out_stride, 0, rows, add);
+        }
+    }
+}
+
 static void project(const product *p)
 {
     matrix w = *p->w; /* the part's columns */
-    if (w.type == NUMBER_Q8_ROWS)
-        w.first += p->first_col;
-    else
-        w.data = (const char *)w.data + p->first_col * number_bytes(w.type);
+    w.data = (const char *)w.data + p->first_col * number_bytes(w.type);
     w.cols = p->last_col - p->first_col;
     const float *x = p->in + p->first_col;
     size_t xs = p->in_stride, ys = p->out_stride, first = p->first_row, last = p->last_row;
@@ -200,21 +220,19 @@ static void project(const product *p)
         project_typed(&w, NUMBER_F32, x, xs, p->count, p->out, ys, first, last, p->add);
     else if (w.type == NUMBER_F16)
         project_typed(&w, NUMBER_F16, x, xs, p->count, p->out, ys, first, last, p->add);
-    else if (w.type == NUMBER_Q8_ROWS)
-        project_typed(&w, NUMBER_Q8_ROWS, x, xs, p->count, p->out, ys, first, last, p->add);
-    else
+    else if (w.type == NUMBER_BF16)
         project_typed(&w, NUMBER_BF16, x, xs, p->count, p->out, ys, first, last, p->add);
+    else
+        project_blocks(p);
 }
 
 /* ---- W^T u ------------------------------------------------------------------------------------------------------ */
-
 
 /* NV vectors of columns from `col` on, MB vectors u, all rows of W. `whole` says that every column lies inside W. */
 INLINE void back_block(const matrix *w, number_type type, const float *u, size_t u_stride, float *y, size_t y_stride,
                        size_t col, int NV, int MB, bool whole, bool add)
 {
-    vf total[ALONE][MANY];
-    size_t from = type == NUMBER_Q8_ROWS ? w->first : 0;
+    vf total[ALONE][MANY] = {{{0}}};
     for (size_t group = 0; group < w->rows || group == 0; group += PRODUCT_GROUP) {
         size_t end = group + PRODUCT_GROUP < w->rows ? group + PRODUCT_GROUP : w->rows;
         vf sum[ALONE][MANY];
@@ -226,7 +244,7 @@ INLINE void back_block(const matrix *w, number_type type, const float *u, size_t
             for (int m = 0; m < MB; m++) uv[m] = splat(u[(size_t)m * u_stride + r]);
             for (int v = 0; v < NV; v++) {
                 size_t c = col + (size_t)v * LANES;
-                vf wv = load_weights(row, type, from + c, from + (whole ? c + LANES : w->cols));
+                vf wv = load_weights(row, type, c, whole ? c + LANES : w->cols);
                 for (int m = 0; m < MB; m++) sum[v][m] += wv * uv[m];
             }
         }
@@ -277,6 +295,22 @@ INLINE void back_typed(const matrix *w, number_type type, const float *u, size_t
     }
 }
 
+static void back_blocks(const product *p)
+{
+    enum { COLS = 128, AT_ONCE = PIECE / COLS };
+    float piece[PIECE];
+    for (size_t c = p->first_col; c < p->last_col; c += COLS) {
+        size_t cols = p->last_col - c < COLS ? p->last_col - c : COLS;
+        for (size_t first = p->first_row; first < p->last_row; first += AT_ONCE) {
+            size_t rows = p->last_row - first < AT_ONCE ? p->last_row - first : AT_ONCE;
+            matrix w = {.data = piece, .rows = rows, .cols = cols, .stride = cols * sizeof *piece};
+            for (size_t r = 0; r < rows; r++) row_floats(p->w, first + r, c, cols, piece + r * cols);
+            back_typed(&w, NUMBER_F32, p->in + first, p->in_stride, p->count, p->out + c, p->out_stride, 0, cols,
+                       p->add || first > p->first_row);
+        }
+    }
+}
+
 static void project_back(const product *p)
 {
     matrix w = *p->w; /* the part's rows */
@@ -288,10 +322,10 @@ static void project_back(const product *p)
         back_typed(&w, NUMBER_F32, u, us, p->count, p->out, ys, first, last, p->add);
     else if (w.type == NUMBER_F16)
         back_typed(&w, NUMBER_F16, u, us, p->count, p->out, ys, first, last, p->add);
-    else if (w.type == NUMBER_Q8_ROWS)
-        back_typed(&w, NUMBER_Q8_ROWS, u, us, p->count, p->out, ys, first, last, p->add);
-    else
+    else if (w.type == NUMBER_BF16)
         back_typed(&w, NUMBER_BF16, u, us, p->count, p->out, ys, first, last, p->add);
+    else
+        back_blocks(p);
 }
 
 /* ---- One vector at a time ---------------------------------------------------------------------------------------- */

@@ -586,6 +586,85 @@ DESCENT_API void descent_generation_cancel(descent_generation *generation);
 /* Any thread: a consistent picture, taken between two steps. */
 DESCENT_API descent_scheduler_state descent_scheduler_describe(descent_scheduler *scheduler);
 
+/* ---- Quantization ---------------------------------------------------------------------------------------------- */
+
+/* Types weights are written in, from the one that keeps least to the one that keeps all. */
+typedef enum descent_weight_type {
+    DESCENT_WEIGHT_BY_RULE = 0, /* as the function that takes it says */
+    DESCENT_WEIGHT_Q4_0,
+    DESCENT_WEIGHT_Q4_K,
+    DESCENT_WEIGHT_Q6_K,
+    DESCENT_WEIGHT_Q8_0,
+    DESCENT_WEIGHT_BF16,
+    DESCENT_WEIGHT_F16,
+    DESCENT_WEIGHT_F32
+} descent_weight_type;
+
+/* "Q8_0", ...; NULL for BY_RULE and numbers that are no type. */
+DESCENT_API const char *descent_weight_type_name(descent_weight_type type);
+
+/* Called now and then by functions that take long; false: stop, which then end with DESCENT_IO. */
+typedef bool (*descent_progress)(void *user, uint64_t done, uint64_t total);
+
+/* What a text makes of each row and column of a model's matrices: mean squares of the vectors they meet. Errors of weights
+ * that meet large ones are then made smaller, at the cost of the others. */
+typedef struct descent_importance descent_importance;
+
+/* Runs the model over tokens [count], in windows of its context, at `depth` (all zero: the trained one), on the calling
+ * thread. `progress` (may be NULL) counts tokens. The caller frees *importance. */
+DESCENT_API descent_code descent_importance_gather(const descent_model *model, const uint32_t *tokens, size_t count,
+                                                   descent_depth depth, descent_progress progress, void *user,
+                                                   descent_importance **importance, descent_status *status);
+DESCENT_API void descent_importance_free(descent_importance *importance); /* NULL is allowed */
+
+typedef struct descent_tensor_choice {
+    const char *pattern; /* of tensor names, * and ? as in a shell */
+    descent_weight_type type;
+} descent_tensor_choice;
+
+/* What became of one tensor. Pointers are valid during the call. */
+typedef struct descent_quantized_tensor {
+    const char *name, *from, *to; /* types */
+    uint32_t n_dims;
+    uint64_t dims[4];       /* without padding, fastest first */
+    uint64_t bytes, before; /* in the new file and in the old */
+    bool matrix;            /* false: kept as it is, whatever was asked */
+    bool tiled;             /* written with equal scales */
+    bool changed;           /* false: copied byte by byte */
+    double rms, rms_error;  /* of the old numbers, and of what they lost */
+    const char *note;       /* why it has another type than asked; NULL: it has not */
+} descent_quantized_tensor;
+
+typedef enum descent_scales {
+    DESCENT_SCALES_BY_RULE = 0, /* row */
+    DESCENT_SCALES_ROW,         /* each block of a row has its own */
+    DESCENT_SCALES_TILE         /* Q8_0 and Q4_0 of matrices that are multiplied both ways: equal over 32 x 32 weights, which the
+                                   kernels run faster */
+} descent_scales;
+
+typedef struct descent_quantize_options {
+    descent_weight_type type;                /* of matrices; BY_RULE is refused */
+    descent_weight_type embedding_type;      /* of tokens and positions; by rule: `type`, but Q6_K where that has 4 bits */
+    descent_weight_type head_type;           /* the same; refused where the head is the embedding */
+    const descent_tensor_choice *choices;    /* [n_choices], before all else, the last that fits */
+    size_t n_choices;
+    descent_scales scales;
+    const descent_importance *importance;    /* of a model of the same shape, or NULL */
+    bool requantize;                         /* types below Q8_0 may be read and written in another type */
+    bool replace;                            /* the file may exist */
+    uint32_t threads;                        /* 0: as many as the process may use */
+    bool (*written)(void *user, const descent_quantized_tensor *tensor); /* of each tensor; false: stop. May be NULL */
+    void *user;
+} descent_quantize_options;
+
+/* Writes the model to a GGUF file at `path`, its matrices in other types. Metadata is copied; general.file_type,
+ * general.quantization_version and descent.scales become what is true. Norms, biases, rates that are no matrix, diagonals and
+ * preconditioners stay as they are. Rows are padded with zeros to whole blocks; where a type would thereby take as much as one
+ * that keeps more, that one is taken, but not of `choices`. The file appears when it is whole. DESCENT_BAD_FILE names a number
+ * that is not finite or that its type has no room for. Takes memory for one tensor. */
+DESCENT_API descent_code descent_quantize(const descent_model *model, const char *path, const descent_quantize_options *options,
+                                          descent_status *status);
+
 #ifdef __cplusplus
 }
 #endif

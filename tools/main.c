@@ -21,6 +21,7 @@ static const subcommand subcommands[] = {
     {"run", "continue a text, at a recursion depth of your choice", command_run},
     {"eval", "loss, perplexity and bits per byte over a text, or exact match over questions", command_eval},
     {"info", "what is in a model file and what memory it takes", command_info},
+    {"quantize", "write a model again in a smaller type", command_quantize},
     {"bench", "measure a server beside the engine alone", command_bench},
 };
 
@@ -31,7 +32,7 @@ static void print_usage(FILE *to)
     fprintf(to, "usage: descent COMMAND [arguments]\n\n"
                 "Inference for energy-based language models: texts come out of a descent on an energy, and the\n"
                 "number of its steps, T, is yours to choose.\n\nCommands:\n");
-    for (size_t i = 0; i < N_SUBCOMMANDS; i++) fprintf(to, "  %-6s %s\n", subcommands[i].name, subcommands[i].summary);
+    for (size_t i = 0; i < N_SUBCOMMANDS; i++) fprintf(to, "  %-8s %s\n", subcommands[i].name, subcommands[i].summary);
     fprintf(to, "\n`descent COMMAND --help` lists a command's options, `descent --version` prints the version.\n");
 }
 

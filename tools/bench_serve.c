@@ -2,10 +2,9 @@
  * scheduler in this process, in turns in one run, so that whatever else the machine does hits both; then a crowd of connections
  * that want nothing stands beside the streams. Figures are medians of repetitions, with the smallest and the largest.
  */
-#include "bench_load.h"
+#include "bench.h"
 #include "bench_server.h"
 #include "cli.h"
-#include "commands.h"
 #include "json_output.h"
 #include "terminal.h"
 
@@ -368,7 +367,7 @@ static int bench_serve(const bench_options *o)
     return code;
 }
 
-static int bench_options_read(int argc, char **argv)
+int bench_serve_command(int argc, char **argv)
 {
     bench_options o = {.name = "bench",
                        .streams = "1,4,16,64",
@@ -407,12 +406,4 @@ static int bench_options_read(int argc, char **argv)
     o.model = arguments.positional[0];
     interruption_watch();
     return bench_serve(&o);
-}
-
-int command_bench(int argc, char **argv)
-{
-    static const cli_command usage = {.name = "bench serve", .positional = "MODEL"};
-    if (argc > 1 && !strcmp(argv[1], "serve")) return bench_options_read(argc - 1, argv + 1);
-    if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) return bench_options_read(argc, argv);
-    return cli_usage_error(&usage, "what to measure is missing: serve");
 }

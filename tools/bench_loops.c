@@ -1,0 +1,198 @@
+/* bench_loops.c: the loops of bench_machine.h for each instruction set. The compiler may neither drop nor reorder what they do
+ * into something else, so sums end in a volatile; each keeps as many sums going as hide the time one addition takes.
+ */
+#include "bench_machine.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static volatile uint64_t sink;
+
+enum { SUMS = 16 }; /* two units, results after four or five cycles, and some to spare */
+
+typedef uint64_t words __attribute__((vector_size(64)));
+
+/* Whatever vectors the caller is compiled for: 8 x 64 bytes a round. */
+static inline __attribute__((always_inline)) void read_words(const unsigned char *from, size_t bytes)
+{
+    words sums[8] = {{0}};
+    for (size_t at = 0; at < bytes; at += sizeof sums)
+        for (size_t k = 0; k < 8; k++) {
+            words w;
+            memcpy(&w, from + at + k * sizeof w, sizeof w);
+            sums[k] ^= w;
+        }
+    for (size_t k = 1; k < 8; k++) sums[0] ^= sums[k];
+    sink = sums[0][0] ^ sums[0][7];
+}
+
+/* ---- Portable ---------------------------------------------------------------------------------------------------- */
+
+enum { PORTABLE_LANES = 64 };
+
+static void portable_int8(uint64_t rounds)
+{
+    int32_t sums[PORTABLE_LANES] = {0};
+    int8_t a[PORTABLE_LANES];
+    uint8_t b[PORTABLE_LANES];
+    for (int k = 0; k < PORTABLE_LANES; k++) {
+        a[k] = (int8_t)(k - 32);
+        b[k] = (uint8_t)k;
+    }
+    for (uint64_t i = 0; i < rounds; i++) {
+        __asm__ volatile("" : : "r"(a), "r"(b) : "memory"); /* they may have changed: nothing is known beforehand */
+        for (int k = 0; k < PORTABLE_LANES; k++) sums[k] += a[k] * b[k];
+    }
+    sink = (uint64_t)(uint32_t)sums[1] + (uint32_t)sums[PORTABLE_LANES - 1];
+}
+
+static void portable_f32(uint64_t rounds)
+{
+    float sums[PORTABLE_LANES] = {0}, a = 1.000001f, b = 1e-9f;
+    for (uint64_t i = 0; i < rounds; i++) {
+        __asm__ volatile("" : "+m"(a), "+m"(b));
+        for (int k = 0; k < PORTABLE_LANES; k++) sums[k] = sums[k] * a + b;
+    }
+    sink = sums[1] > 0 && sums[PORTABLE_LANES - 1] > 0;
+}
+
+static void portable_read(const unsigned char *from, size_t bytes)
+{
+    read_words(from, bytes);
+}
+
+static const machine_loops portable = {.name = "portable",
+                                       .int8_per_round = PORTABLE_LANES,
+                                       .f32_per_round = PORTABLE_LANES,
+                                       .int8 = portable_int8,
+                                       .f32 = portable_f32,
+                                       .read = portable_read};
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+/* ---- AVX2 -------------------------------------------------------------------------------------------------------- */
+
+#define AVX2 __attribute__((target("avx2,fma")))
+
+/* Bytes widened to 16 bits before they are multiplied: the shorter way saturates. A round is 16 multiply-adds a sum. */
+AVX2 static void avx2_int8(uint64_t rounds)
+{
+    __m256i sums[SUMS - 4], a = _mm256_set1_epi16(-7), b = _mm256_set1_epi16(9);
+    for (int k = 0; k < SUMS - 4; k++) sums[k] = _mm256_set1_epi32(k);
+    for (uint64_t i = 0; i < rounds; i++) {
+        __asm__ volatile("" : "+x"(a), "+x"(b));
+#pragma GCC unroll 16
+        for (int k = 0; k < SUMS - 4; k++) sums[k] = _mm256_add_epi32(sums[k], _mm256_madd_epi16(a, b));
+        __asm__ volatile("" : "+x"(a));
+    }
+    for (int k = 1; k < SUMS - 4; k++) sums[0] = _mm256_xor_si256(sums[0], sums[k]);
+    sink = (uint64_t)_mm256_extract_epi64(sums[0], 0);
+}
+
+AVX2 static void avx2_f32(uint64_t rounds)
+{
+    __m256 sums[SUMS - 4], a = _mm256_set1_ps(1.000001f), b = _mm256_set1_ps(1e-9f);
+    for (int k = 0; k < SUMS - 4; k++) sums[k] = _mm256_set1_ps((float)k);
+    for (uint64_t i = 0; i < rounds; i++) {
+#pragma GCC unroll 16
+        for (int k = 0; k < SUMS - 4; k++) sums[k] = _mm256_fmadd_ps(sums[k], a, b);
+    }
+    for (int k = 1; k < SUMS - 4; k++) sums[0] = _mm256_xor_ps(sums[0], sums[k]);
+    sink = (uint64_t)_mm256_extract_epi64(_mm256_castps_si256(sums[0]), 0);
+}
+
+AVX2 static void avx2_read(const unsigned char *from, size_t bytes)
+{
+    read_words(from, bytes);
+}
+
+static const machine_loops avx2 = {.name = "avx2",
+                                   .int8_per_round = (SUMS - 4) * 16,
+                                   .f32_per_round = (SUMS - 4) * 8,
+                                   .int8 = avx2_int8,
+                                   .f32 = avx2_f32,
+                                   .read = avx2_read};
+
+/* ---- AVX-512 ------------------------------------------------------------------------------------------------------ */
+
+#define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
+
+AVX512 static void avx512_int8(uint64_t rounds)
+{
+    __m512i sums[SUMS], a = _mm512_set1_epi8(7), b = _mm512_set1_epi8(-9);
+    for (int k = 0; k < SUMS; k++) sums[k] = _mm512_set1_epi32(k);
+    for (uint64_t i = 0; i < rounds; i++) {
+#pragma GCC unroll 16
+        for (int k = 0; k < SUMS; k++) sums[k] = _mm512_dpbusd_epi32(sums[k], a, b);
+    }
+    for (int k = 1; k < SUMS; k++) sums[0] = _mm512_xor_si512(sums[0], sums[k]);
+    sink = (uint64_t)_mm512_reduce_add_epi64(sums[0]);
+}
+
+AVX512 static void avx512_f32(uint64_t rounds)
+{
+    __m512 sums[SUMS], a = _mm512_set1_ps(1.000001f), b = _mm512_set1_ps(1e-9f);
+    for (int k = 0; k < SUMS; k++) sums[k] = _mm512_set1_ps((float)k);
+    for (uint64_t i = 0; i < rounds; i++) {
+#pragma GCC unroll 16
+        for (int k = 0; k < SUMS; k++) sums[k] = _mm512_fmadd_ps(sums[k], a, b);
+    }
+    for (int k = 1; k < SUMS; k++) sums[0] = _mm512_add_ps(sums[0], sums[k]);
+    sink = _mm512_reduce_add_ps(sums[0]) > 0;
+}
+
+AVX512 static void avx512_read(const unsigned char *from, size_t bytes)
+{
+    read_words(from, bytes);
+}
+
+static const machine_loops avx512 = {.name = "avx512 vnni",
+                                     .int8_per_round = SUMS * 64,
+                                     .f32_per_round = SUMS * 16,
+                                     .int8 = avx512_int8,
+                                     .f32 = avx512_f32,
+                                     .read = avx512_read};
+
+const machine_loops *machine_loops_get(void)
+{
+    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni"))
+        return &avx512;
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &avx2 : &portable;
+}
+
+const char *machine_features(char *text, size_t size)
+{
+    const struct {
+        const char *name;
+        int there;
+    } features[] = {
+        {"avx2", __builtin_cpu_supports("avx2")},
+        {"fma", __builtin_cpu_supports("fma")},
+        {"avx512f", __builtin_cpu_supports("avx512f")},
+        {"avx512bw", __builtin_cpu_supports("avx512bw")},
+        {"avx512vl", __builtin_cpu_supports("avx512vl")},
+        {"avx512vnni", __builtin_cpu_supports("avx512vnni")},
+        {"avx512vbmi", __builtin_cpu_supports("avx512vbmi")},
+        {"avx512bf16", __builtin_cpu_supports("avx512bf16")},
+    };
+    size_t used = (size_t)snprintf(text, size, "x86-64");
+    for (size_t i = 0; i < sizeof features / sizeof *features; i++)
+        if (features[i].there && used < size) used += (size_t)snprintf(text + used, size - used, " %s", features[i].name);
+    return text;
+}
+
+#else
+
+const machine_loops *machine_loops_get(void)
+{
+    return &portable;
+}
+
+const char *machine_features(char *text, size_t size)
+{
+    (void)snprintf(text, size, "not x86-64");
+    return text;
+}
+
+#endif

@@ -59,8 +59,8 @@ typedef struct descent_status {
 /* The version of the library, "major.minor.patch". */
 DESCENT_API const char *descent_version(void);
 
-/* The instruction set the kernels run on: "avx512", "avx2" or "portable". Chosen once, at the first call into the
- * library, from the CPU's features; the environment variable DESCENT_ISA names a lower one to force it. */
+/* The instruction set the kernels run on: "avx512-vbmi", "avx512-vnni", "avx512", "avx2" or "portable". Chosen once, at the
+ * first call into the library, from the CPU's features; the environment variable DESCENT_ISA names a lower one to force it. */
 DESCENT_API const char *descent_isa(void);
 
 /* ---- Depth ----------------------------------------------------------------------------------------------------- */

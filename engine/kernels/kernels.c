@@ -1,4 +1,4 @@
-/* kernels.c: choosing the tier. Owns the one pointer to the table in use. */
+/* kernels.c: choosing the tier. Owns the list of those this machine has and the pointer to the one in use. */
 #include "kernels.h"
 
 #include "../descent.h"
@@ -12,31 +12,53 @@
 
 extern const kernels kernels_portable;
 #if defined(__x86_64__)
-extern const kernels kernels_avx2, kernels_avx512;
+extern const kernels kernels_avx2, kernels_avx512, kernels_avx512_vnni, kernels_avx512_vbmi;
 #endif
 
+enum { MOST_TIERS = 5 };
+
+static const kernels *tiers[MOST_TIERS] = {&kernels_portable}; /* those of this machine, each above the one before */
+static size_t n_tiers = 1;
 static const kernels *chosen = &kernels_portable;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void choose(void)
+static void find_tiers(void)
 {
 #if defined(__x86_64__)
     unsigned a, b, c = 0, d;
     bool f16c = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C); /* not every compiler's builtin knows the name */
-    bool avx2 = f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                  __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-    const char *asked = getenv("DESCENT_ISA");
-    if (asked && !strcmp(asked, "portable")) return;
-    if (avx2) chosen = &kernels_avx2;
-    if (avx512 && !(asked && !strcmp(asked, "avx2"))) chosen = &kernels_avx512;
+    if (!f16c || !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return;
+    tiers[n_tiers++] = &kernels_avx2;
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl") ||
+        !__builtin_cpu_supports("avx512dq"))
+        return;
+    tiers[n_tiers++] = &kernels_avx512;
+    if (!__builtin_cpu_supports("avx512vnni")) return;
+    tiers[n_tiers++] = &kernels_avx512_vnni;
+    if (__builtin_cpu_supports("avx512vbmi")) tiers[n_tiers++] = &kernels_avx512_vbmi;
 #endif
+}
+
+static void choose(void)
+{
+    find_tiers();
+    chosen = tiers[n_tiers - 1];
+    const char *asked = getenv("DESCENT_ISA");
+    for (size_t i = 0; asked && i < n_tiers; i++)
+        if (!strcmp(asked, tiers[i]->name)) chosen = tiers[i];
 }
 
 const kernels *kernels_get(void)
 {
     (void)pthread_once(&once, choose);
     return chosen;
+}
+
+const kernels *const *kernels_tiers(size_t *n)
+{
+    (void)pthread_once(&once, choose);
+    *n = n_tiers;
+    return tiers;
 }
 
 const char *descent_isa(void)

@@ -78,7 +78,8 @@ static inline product product_whole(const matrix *w, const float *in, size_t in_
 }
 
 /* Where a matrix may be cut without changing a bit: outputs anywhere on multiples of PRODUCT_CUT; what is summed over in parts
- * of multiples of PRODUCT_GROUP rows, in order, the later ones added, for project_back only. */
+ * of multiples of PRODUCT_GROUP, in order, the later ones added: rows of project_back, and of packed matrices columns of
+ * project as well. */
 enum { PRODUCT_CUT = 32, PRODUCT_GROUP = 256 };
 
 typedef struct kernels {
@@ -112,5 +113,8 @@ typedef struct kernels {
 /* The table this machine runs on, chosen at the first call: the highest tier the CPU has, or what DESCENT_ISA names if the
  * CPU has it. Safe from any thread. */
 const kernels *kernels_get(void);
+
+/* All *n tables this machine could run on, from the portable one up. Safe from any thread. */
+const kernels *const *kernels_tiers(size_t *n);
 
 #endif

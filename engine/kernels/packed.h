@@ -1,17 +1,17 @@
 /* packed.h: quantized matrices as the kernels read them. A tensor of a file is repacked once, when it is loaded, to about the
  * size it had, and multiplied both ways from the same bytes; nothing is widened.
  *
- * Packing cuts W into tiles of 16 rows x 32 columns, rows and columns beyond W's being zeros. Inside a tile the order is
- * [8 groups of 4 columns][16 rows][4 columns], so that a group is one 64-byte vector: against four broadcast bytes of x it
- * gives 16 rows of W x; with its bytes turned, against four bytes of u for each quarter of its rows, it gives 4 columns of W^T
- * u. Weights are unsigned with an offset, which is taken out through the sums of the activations.
+ * Packing cuts W into blocks of 32 x 32, rows and columns beyond W's being zeros, and a block into cells of 8 x 8. A cell is
+ * one 64-byte vector: against eight broadcast bytes of x it gives two partial sums for each of 8 rows of W x; turned, against
+ * eight bytes of u, the same for 8 columns of W^T u. The order inside is in packed_layout.h. Weights are unsigned with an
+ * offset, which is taken out through the sums of the activations.
  *
- * Activations are rounded to signed bytes, 32 at a time, with one float scale: along the columns for W x, along the rows for
- * W^T u. A block's sum of products is an exact integer; blocks are added in order, as floats. So a result depends on nothing
- * but the matrix, the vector and the instruction set, and a product that adds (product.add) goes on where another part ended.
- * Where scales differ from row to row, they are multiplied into u before it is rounded, for each block of columns. Where they
- * are the same over 32 x 32 weights (`even`), u is rounded once.
- */
+ * Activations are rounded to signed bytes, 32 at a time, with one float scale, the largest magnitude / 127: along the columns
+ * for W x, along the rows for W^T u. A block's sum of products is an exact integer; blocks are added in order, as floats, to
+ * zero or, in a product that adds (product.add), to what is in `out`. So a result depends on nothing but the matrix, the vector
+ * and the instruction set, and a product that adds goes on where another part ended. Where scales differ from row to row, they
+ * are multiplied into u before it is rounded, for each block of columns. Where they are the same over 32 x 32 weights (`even`),
+ * u is rounded once. An activation that is not finite makes every output it counts in not finite. */
 #ifndef DESCENT_PACKED_H
 #define DESCENT_PACKED_H
 

@@ -1,11 +1,12 @@
 /* tier.inc.h: the kernels, written once over vectors of LANES floats and compiled once for each instruction set by a
- * tier_*.c file, which defines TIER (a name), LANES and the conversion from half precision. GCC's and clang's vector types
- * turn each operation into the tier's own instructions; multiply-adds are fused where the tier has them.
+ * tier_*.c file, which defines TIER (a name), LANES, the conversion from half precision and TIER_PACKED. GCC's and clang's
+ * vector types turn each operation into the tier's own instructions; multiply-adds are fused where the tier has them.
  *
  * Order of the sums. project: lane l of a row's accumulator takes columns l, l+LANES, ... in order; the lanes are then
- * added as a fixed tree. project_back: a column takes rows in order, in groups of PRODUCT_GROUP rows whose sums are added in order
- * (which keeps the rounding error of a long sum down). Neither depends on the blocking below. */
+ * added as a fixed tree. project_back: a column takes rows in order, in groups of PRODUCT_GROUP rows whose sums are added in
+ * order (which keeps the rounding error of a long sum down). Neither depends on the blocking below. */
 #include "kernels.h"
+#include "packed_layout.h"
 
 #include <math.h>
 #include <string.h>
@@ -20,6 +21,10 @@ typedef uint32_t vu __attribute__((vector_size(VECTOR_BYTES)));
 enum { MANY = LANES == 16 ? 4 : 2, ROWS = LANES == 16 ? 4 : 6, COLUMNS = LANES == 16 ? 4 : 6, ALONE = 8 };
 
 #define INLINE static inline __attribute__((always_inline))
+
+#include TIER_PACKED
+
+#include "packed.inc.h"
 
 INLINE vf load(const float *p)
 {
@@ -211,6 +216,10 @@ static void project_blocks(const product *p)
 
 static void project(const product *p)
 {
+    if (p->w->packed) {
+        project_packed(p);
+        return;
+    }
     matrix w = *p->w; /* the part's columns */
     w.data = (const char *)w.data + p->first_col * number_bytes(w.type);
     w.cols = p->last_col - p->first_col;
@@ -313,6 +322,10 @@ static void back_blocks(const product *p)
 
 static void project_back(const product *p)
 {
+    if (p->w->packed) {
+        project_back_packed(p);
+        return;
+    }
     matrix w = *p->w; /* the part's rows */
     w.data = (const char *)w.data + p->first_row * w.stride;
     w.rows = p->last_row - p->first_row;

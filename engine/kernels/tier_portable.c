@@ -3,6 +3,7 @@
 
 #define TIER "portable"
 #define TIER_TABLE kernels_portable
+#define TIER_PACKED "packed_portable.inc.h"
 #define LANES 4
 
 typedef float half_vector __attribute__((vector_size(16)));

@@ -50,7 +50,7 @@ def test_every_option_in_help_is_accepted(descent, made):
 def test_version(descent):
     result = descent("--version")
     assert result.code == 0
-    assert re.fullmatch(r"descent \d+\.\d+\.\d+ \((avx512|avx2|portable)\)\n", result.text)
+    assert re.fullmatch(r"descent \d+\.\d+\.\d+ \((avx512(-vnni|-vbmi)?|avx2|portable)\)\n", result.text)
 
 
 def test_no_command(descent):

@@ -15,23 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-extern const kernels kernels_portable;
-#if defined(__x86_64__)
-extern const kernels kernels_avx2, kernels_avx512;
-#endif
-
-/* The tables this machine can run, the chosen one (the best) among them. */
-static size_t tables(const kernels *out[3])
-{
-    size_t n = 0;
-    out[n++] = &kernels_portable;
-#if defined(__x86_64__)
-    if (strcmp(kernels_get()->name, "portable") != 0) out[n++] = &kernels_avx2;
-    if (!strcmp(kernels_get()->name, "avx512")) out[n++] = &kernels_avx512;
-#endif
-    return n;
-}
-
 static uint64_t state = 88172645463325252u;
 
 static uint32_t any(void)
@@ -157,8 +140,8 @@ static void back_columns(const kernels *k, const matrix *w, const float *u, size
 static void products_equal_double(void **unused)
 {
     (void)unused;
-    const kernels *table[3];
-    size_t n_tables = tables(table);
+    size_t n_tables;
+    const kernels *const *table = kernels_tiers(&n_tables);
     for (int round = 0; round < 120; round++) {
         size_t rows = 1 + below(round % 10 == 0 ? 700 : 70), cols = 1 + below(round % 10 == 5 ? 700 : 70),
                count = 1 + below(11);
@@ -196,8 +179,8 @@ static void products_equal_double(void **unused)
 static void no_bit_depends_on_the_cut(void **unused)
 {
     (void)unused;
-    const kernels *table[3];
-    size_t n_tables = tables(table);
+    size_t n_tables;
+    const kernels *const *table = kernels_tiers(&n_tables);
     for (int round = 0; round < 90; round++) {
         size_t rows = 1 + below(300), cols = 1 + below(300), count = 1 + below(13);
         sample s = make((number_type)(round % 4), rows, cols, 0);
@@ -225,8 +208,8 @@ static void no_bit_depends_on_the_cut(void **unused)
 static void zero_weights_leave_no_trace(void **unused)
 {
     (void)unused;
-    const kernels *table[3];
-    size_t n_tables = tables(table);
+    size_t n_tables;
+    const kernels *const *table = kernels_tiers(&n_tables);
     sample s = make(NUMBER_F32, 32, 100, 0);
     float u[32] = {0}, all[100], some[100];
     for (int i = 0; i < 20; i++) u[i] = number();
@@ -243,8 +226,8 @@ static void zero_weights_leave_no_trace(void **unused)
 static void large_products_equal_openblas(void **unused)
 {
     (void)unused;
-    const kernels *table[3];
-    size_t n_tables = tables(table), rows = 769, cols = 515, count = 37;
+    size_t n_tables;
+    const kernels *const *table = kernels_tiers(&n_tables), rows = 769, cols = 515, count = 37;
     sample s = make(NUMBER_F32, rows, cols, 0);
     float *x = numbers(count * cols), *y = numbers(count * rows), *o = numbers(count * cols), *expected = numbers(count * rows);
     for (size_t k = 0; k < n_tables; k++) {
@@ -266,8 +249,8 @@ static void large_products_equal_openblas(void **unused)
 static void activations_equal_double(void **unused)
 {
     (void)unused;
-    const kernels *table[3];
-    size_t n_tables = tables(table);
+    size_t n_tables;
+    const kernels *const *table = kernels_tiers(&n_tables);
     enum { N = 20011 };
     float *z = numbers(N), *value = numbers(N), *slope = numbers(N);
     for (size_t i = 0; i < N; i++) z[i] = i % 7 == 0 ? number() * 1000.0f : number() * (float)(1 + i % 15);
@@ -292,8 +275,8 @@ static void activations_equal_double(void **unused)
 static void softmax_equals_double(void **unused)
 {
     (void)unused;
-    const kernels *table[3];
-    size_t n_tables = tables(table);
+    size_t n_tables;
+    const kernels *const *table = kernels_tiers(&n_tables);
     for (size_t k = 0; k < n_tables; k++) {
         assert_true(table[k]->softmax(NULL, 0) == 0.0f);
         for (size_t n = 1; n < 200; n += 1 + n / 20) {
@@ -316,8 +299,8 @@ static void softmax_equals_double(void **unused)
 static void norms_equal_double(void **unused)
 {
     (void)unused;
-    const kernels *table[3];
-    size_t n_tables = tables(table);
+    size_t n_tables;
+    const kernels *const *table = kernels_tiers(&n_tables);
     static const float sizes[] = {1.0f, 1e-18f, 1e19f, 3e37f};
     for (size_t k = 0; k < n_tables; k++)
         for (int round = 0; round < 40; round++) {
@@ -341,8 +324,8 @@ static void norms_equal_double(void **unused)
 static void halves_are_exact(void **unused)
 {
     (void)unused;
-    const kernels *table[3];
-    size_t n_tables = tables(table);
+    size_t n_tables;
+    const kernels *const *table = kernels_tiers(&n_tables);
     uint16_t *half = malloc(65536 * sizeof *half), *back = malloc(65536 * sizeof *back);
     float *wide = malloc(65536 * sizeof *wide);
     assert_true(half && back && wide);
@@ -383,8 +366,8 @@ static void halves_are_exact(void **unused)
 static void bf16_is_nearest_and_even(void **unused)
 {
     (void)unused;
-    const kernels *table[3];
-    size_t n_tables = tables(table);
+    size_t n_tables;
+    const kernels *const *table = kernels_tiers(&n_tables);
     for (size_t k = 0; k < n_tables; k++)
         for (uint32_t h = 0; h < 0x7f80; h++) { /* 0x7f80 is what comes behind the largest: infinity */
             uint32_t bits[4] = {h << 16, (h << 16) + 0x8000, (h << 16) + 0x7fff, (h << 16) + 0x8001};
@@ -410,8 +393,8 @@ static void bf16_is_nearest_and_even(void **unused)
 static void q8_is_nearest_and_even(void **unused)
 {
     (void)unused;
-    const kernels *table[3];
-    size_t n_tables = tables(table);
+    size_t n_tables;
+    const kernels *const *table = kernels_tiers(&n_tables);
     for (int round = 0; round < 400; round++) {
         size_t n = 1 + below(100), blocks = (n + Q8_BLOCK - 1) / Q8_BLOCK;
         float *x = numbers(n), size = ldexpf(1.0f, (int)below(230) - 120);

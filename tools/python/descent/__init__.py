@@ -20,5 +20,5 @@ __version__ = _library.descent_version().decode()
 
 
 def isa():
-    """The instruction set the engine computes with: "avx512", "avx2" or "portable"."""
+    """The instruction set the engine computes with: "avx512-vbmi", "avx512-vnni", "avx512", "avx2" or "portable"."""
     return _library.descent_isa().decode()

@@ -1,0 +1,190 @@
+/* packed_avx2.inc.h: what packed.inc.h is written over, for AVX2, two registers for 16 lanes. Sums of two products of bytes
+ * have to fit 16 bits, so Q8_0's weights are signed here and their magnitudes, at most 128, go against activations, at most
+ * 127, that took over the sign. The other types' weights are at most 63 and need no such care. */
+#include <immintrin.h>
+
+enum { BYTE_OFFSET = 0 }; /* what byte_cell leaves in Q8_0's weights */
+
+typedef struct cell {
+    __m256i low, high;
+} cell;
+typedef cell ints;
+typedef struct floats {
+    __m256 low, high;
+} floats;
+
+INLINE cell load_cell(const uint8_t *from)
+{
+    const __m256i *at = (const __m256i *)(const void *)from;
+    return (cell){_mm256_load_si256(at), _mm256_load_si256(at + 1)};
+}
+
+INLINE cell byte_cell(const uint8_t *from)
+{
+    cell c = load_cell(from);
+    const __m256i top = _mm256_set1_epi8((char)0x80);
+    return (cell){_mm256_xor_si256(c.low, top), _mm256_xor_si256(c.high, top)};
+}
+
+/* Two rows of 128 bits become eight pairs, two such lanes eight quadruples, and two of those the columns. */
+INLINE cell turn(cell c)
+{
+    const __m256i pairs = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15));
+    const __m256i from = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    __m256i low = _mm256_shuffle_epi8(c.low, pairs), high = _mm256_shuffle_epi8(c.high, pairs);
+    __m256i even = _mm256_permute2x128_si256(low, high, 0x20), odd = _mm256_permute2x128_si256(low, high, 0x31);
+    return (cell){_mm256_permutevar8x32_epi32(_mm256_unpacklo_epi16(even, odd), from),
+                  _mm256_permutevar8x32_epi32(_mm256_unpackhi_epi16(even, odd), from)};
+}
+
+INLINE cell lower(cell c)
+{
+    const __m256i nibble = _mm256_set1_epi8(15);
+    return (cell){_mm256_and_si256(c.low, nibble), _mm256_and_si256(c.high, nibble)};
+}
+
+INLINE cell upper(cell c)
+{
+    return lower((cell){_mm256_srli_epi16(c.low, 4), _mm256_srli_epi16(c.high, 4)});
+}
+
+INLINE __m256i crumb_at_4(__m256i crumbs, int set)
+{
+    __m256i at4 = set == 0   ? _mm256_slli_epi16(crumbs, 4)
+                  : set == 1 ? _mm256_slli_epi16(crumbs, 2)
+                  : set == 2 ? crumbs
+                             : _mm256_srli_epi16(crumbs, 2);
+    return _mm256_and_si256(at4, _mm256_set1_epi8(0x30));
+}
+
+INLINE cell with_crumb(cell nibbles, cell crumbs, int set)
+{
+    return (cell){_mm256_or_si256(nibbles.low, crumb_at_4(crumbs.low, set)),
+                  _mm256_or_si256(nibbles.high, crumb_at_4(crumbs.high, set))};
+}
+
+INLINE cell spread(const int8_t *eight)
+{
+    long long value;
+    memcpy(&value, eight, sizeof value);
+    __m256i v = _mm256_set1_epi64x(value);
+    return (cell){v, v};
+}
+
+INLINE ints splat_ints(int32_t value)
+{
+    __m256i v = _mm256_set1_epi32(value);
+    return (ints){v, v};
+}
+
+INLINE __m256i dot_eight(__m256i sum, __m256i w, __m256i x, bool bytes)
+{
+    __m256i pairs = bytes ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)) : _mm256_maddubs_epi16(w, x);
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+
+INLINE ints dot(ints sum, cell w, cell x, bool bytes)
+{
+    return (ints){dot_eight(sum.low, w.low, x.low, bytes), dot_eight(sum.high, w.high, x.high, bytes)};
+}
+
+INLINE ints negative(ints v)
+{
+    const __m256i zero = _mm256_setzero_si256();
+    return (ints){_mm256_sub_epi32(zero, v.low), _mm256_sub_epi32(zero, v.high)};
+}
+
+INLINE floats pair_sums(ints a, ints b)
+{
+    return (floats){_mm256_cvtepi32_ps(_mm256_hadd_epi32(a.low, b.low)), _mm256_cvtepi32_ps(_mm256_hadd_epi32(a.high, b.high))};
+}
+
+INLINE floats load_floats(const float *from)
+{
+    return (floats){_mm256_loadu_ps(from), _mm256_loadu_ps(from + 8)};
+}
+
+INLINE void store_floats(float *to, floats v)
+{
+    _mm256_storeu_ps(to, v.low);
+    _mm256_storeu_ps(to + 8, v.high);
+}
+
+INLINE floats splat_floats(float value)
+{
+    return (floats){_mm256_set1_ps(value), _mm256_set1_ps(value)};
+}
+
+INLINE floats times(floats a, floats b)
+{
+    return (floats){_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)};
+}
+
+INLINE floats times_plus(floats a, floats b, floats c)
+{
+    return (floats){_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
+}
+
+INLINE floats minus_times(floats a, floats b, floats c)
+{
+    return (floats){_mm256_fnmadd_ps(a.low, b.low, c.low), _mm256_fnmadd_ps(a.high, b.high, c.high)};
+}
+
+INLINE floats load_halves(const uint8_t *from)
+{
+    const __m128i *at = (const __m128i *)(const void *)from;
+    return (floats){_mm256_cvtph_ps(_mm_loadu_si128(at)), _mm256_cvtph_ps(_mm_loadu_si128(at + 1))};
+}
+
+INLINE floats load_uint8(const uint8_t *from)
+{
+    __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)from);
+    return (floats){_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)),
+                    _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8)))};
+}
+
+INLINE floats load_int8(const uint8_t *from)
+{
+    __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)from);
+    return (floats){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+                    _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
+}
+
+INLINE float sum_floats(floats v)
+{
+    __m256 eight = _mm256_add_ps(v.low, v.high);
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+/* The largest magnitude, as integers order it: infinity above every number, what is not a number above that. */
+INLINE float largest(floats a, floats b)
+{
+    const __m256 sign = _mm256_set1_ps(-0.0f);
+    __m256i low = _mm256_max_epi32(_mm256_castps_si256(_mm256_andnot_ps(sign, a.low)),
+                                   _mm256_castps_si256(_mm256_andnot_ps(sign, a.high)));
+    __m256i high = _mm256_max_epi32(_mm256_castps_si256(_mm256_andnot_ps(sign, b.low)),
+                                    _mm256_castps_si256(_mm256_andnot_ps(sign, b.high)));
+    __m256i eight = _mm256_max_epi32(low, high);
+    __m128i four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+    four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0xb1));
+    return _mm_cvtss_f32(_mm_castsi128_ps(four));
+}
+
+/* x * inverse to nearest, ties to even, as bytes in the order of the sets; their sum. */
+INLINE int32_t round_sixteen(floats x, float inverse, int8_t *to)
+{
+    __m256 by = _mm256_set1_ps(inverse);
+    __m256i low = _mm256_cvtps_epi32(_mm256_mul_ps(x.low, by)), high = _mm256_cvtps_epi32(_mm256_mul_ps(x.high, by));
+    /* Packing within 128 bits gives lanes 0-3, 8-11 and 4-7, 12-15. */
+    __m256i words = _mm256_packs_epi32(low, high);
+    __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    const __m128i sets = _mm_setr_epi8(0, 1, 8, 9, 4, 5, 12, 13, 2, 3, 10, 11, 6, 7, 14, 15);
+    _mm_storeu_si128((__m128i *)(void *)to, _mm_shuffle_epi8(bytes, sets));
+    __m256i eight = _mm256_add_epi32(low, high);
+    __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+    four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
+}

@@ -1,0 +1,50 @@
+/* packed_layout.h: how a packed matrix lies in memory (packed.h says why). Read by packed.c, which packs and decodes, and by
+ * the kernels; nobody else looks inside.
+ *
+ * Blocks of 32 x 32 weights follow each other along the columns, then down the rows. Of a block: its weights, then, unless the
+ * matrix is even, what scales them:
+ *   Q8_0  1024 bytes: 16 cells of 64                           f16 scale[32 rows]
+ *   Q4_0   512 bytes: 8 of 64, two cells each, in nibbles      f16 scale[32 rows]
+ *   Q4_K   512 bytes: as Q4_0                                  uint8 scale[32 rows], uint8 min[32 rows]
+ *   Q6_K   768 bytes: 8 as Q4_0, then 4 of 64, the two         int8 scale[2 halves of 16 columns][32 rows]
+ *          upper bits of four cells each
+ * A cell is 8 x 8 weights. Cell (i, j) holds the rows of set i and the columns of set j; sets 0 and 1 share the first 16, by
+ * pairs in turn (0 1 4 5 8 9 12 13 and 2 3 6 7 10 11 14 15), sets 2 and 3 the others: so the sums of neighbouring lanes of two
+ * cells, as shuffles within 128 bits give them, come out in order. Cells go j by j; a nibble of cell (i, j) with i < 2 is the
+ * lower one, and shares its byte with that of (i + 2, j); upper bits of cell (i, j) are bits 2i and 2i + 1 of theirs. */
+#ifndef DESCENT_PACKED_LAYOUT_H
+#define DESCENT_PACKED_LAYOUT_H
+
+#include "packed.h"
+
+enum {
+    PACKED_BLOCK = 32,  /* rows and columns of a block */
+    PACKED_CELL = 64,   /* bytes of a cell */
+    PACKED_SUPER = 8,   /* blocks a scale in `wide` spans */
+    PACKED_CRUMBS = 512 /* where a Q6_K block's upper bits start */
+};
+
+struct packed {
+    number_type type;
+    bool even;
+    size_t rows, cols;
+    size_t row_blocks, col_blocks, super_blocks; /* super_blocks: along the columns */
+    size_t block_bytes, scales;                  /* of a block, and where in it what scales it starts */
+    uint8_t *blocks;                             /* [row_blocks][col_blocks][block_bytes], on a multiple of 64 */
+    float *block_scale;                          /* even: [row_blocks][col_blocks] */
+    uint16_t *wide; /* f16, Q4_K: [row_blocks][super_blocks][2][32], d and dmin; Q6_K: [..][..][32], d */
+    size_t bytes;
+};
+
+/* Of 32 rows or columns, the set that `at` is in, and which of its 8 it is. */
+static inline size_t packed_set(size_t at)
+{
+    return at / 16 * 2 + (at / 2) % 2;
+}
+
+static inline size_t packed_place(size_t at)
+{
+    return (at % 16) / 4 * 2 + at % 2;
+}
+
+#endif

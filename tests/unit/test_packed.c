@@ -1,0 +1,347 @@
+/* test_packed.c: quantized matrices as the kernels have them. Rows of a packed matrix against a decoder written here from the
+ * description of the file format; both products, on every instruction set, against sums of integers over activations rounded
+ * here, and against plain double loops over what was never rounded, within what rounding may cost; and that no bit depends on
+ * how the work is cut. */
+#include "kernels/half.h"
+#include "kernels/kernels.h"
+#include "kernels/packed.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t state = 88172645463325252u;
+
+static uint32_t any(void)
+{
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return (uint32_t)(state >> 32);
+}
+
+static size_t below(size_t n)
+{
+    return any() % n;
+}
+
+static float number(void)
+{
+    return (float)((double)any() / 2147483648.0 - 1.0);
+}
+
+static void *memory(size_t bytes)
+{
+    void *p = malloc(bytes ? bytes : 1);
+    assert_non_null(p);
+    return p;
+}
+
+static float *numbers(size_t n)
+{
+    float *a = memory(n * sizeof *a);
+    for (size_t i = 0; i < n; i++) a[i] = number();
+    return a;
+}
+
+/* ---- The file format ---------------------------------------------------------------------------------------------- */
+
+static const struct {
+    number_type type;
+    size_t numbers, bytes;
+} formats[] = {{NUMBER_Q8_0, 32, 34}, {NUMBER_Q4_0, 32, 18}, {NUMBER_Q4_K, 256, 144}, {NUMBER_Q6_K, 256, 210}};
+enum { FORMATS = sizeof formats / sizeof formats[0] };
+
+static size_t format_of(number_type type)
+{
+    size_t f = 0;
+    while (formats[f].type != type) f++;
+    return f;
+}
+
+static uint16_t half_at(const uint8_t *p)
+{
+    return (uint16_t)(p[0] | p[1] << 8);
+}
+
+static void put_half(uint8_t *p, float value)
+{
+    uint16_t h = half_from_float(value);
+    p[0] = (uint8_t)h;
+    p[1] = (uint8_t)(h >> 8);
+}
+
+/* One number of a block of the file: weight = scale * quant - min. */
+typedef struct decoded {
+    int quant;
+    float scale, min;
+} decoded;
+
+static decoded decode(number_type type, const uint8_t *p, size_t at)
+{
+    if (type == NUMBER_Q8_0) return (decoded){(int8_t)p[2 + at], half_to_float(half_at(p)), 0};
+    if (type == NUMBER_Q4_0) {
+        int quant = at < 16 ? p[2 + at] % 16 : p[2 + at - 16] / 16;
+        return (decoded){quant - 8, half_to_float(half_at(p)), 0};
+    }
+    if (type == NUMBER_Q4_K) {
+        size_t sub = at / 32;
+        const uint8_t *s = p + 4;
+        int scale = sub < 4 ? s[sub] % 64 : s[sub + 4] % 16 + s[sub - 4] / 64 * 16;
+        int min = sub < 4 ? s[sub + 4] % 64 : s[sub + 4] / 16 + s[sub] / 64 * 16;
+        uint8_t byte = p[16 + sub / 2 * 32 + at % 32];
+        return (decoded){sub % 2 ? byte / 16 : byte % 16, half_to_float(half_at(p)) * (float)scale,
+                         half_to_float(half_at(p + 2)) * (float)min};
+    }
+    size_t half = at / 128, quarter = at % 128 / 32, l = at % 32; /* Q6_K */
+    uint8_t low = p[half * 64 + quarter % 2 * 32 + l], high = p[128 + half * 32 + l];
+    int quant = (quarter < 2 ? low % 16 : low / 16) + (high >> 2 * quarter) % 4 * 16;
+    return (decoded){quant - 32, half_to_float(half_at(p + 208)) * (float)(int8_t)p[192 + at / 16], 0};
+}
+
+/* A tensor of a file with random bits for weights, and the matrix packed from it. */
+typedef struct sample {
+    matrix w;
+    packed *p;
+    size_t row_bytes, file_bytes;
+    decoded *number; /* [rows][cols] */
+} sample;
+
+typedef enum kind { ANY_BITS, LARGEST, SMALLEST, EVEN } kind;
+
+/* Scales of weights between 2^-20 and 1: rows that differ widely. */
+static float some_scale(void)
+{
+    float s = ldexpf(1.0f + (float)below(1000) / 1000.0f, -(int)below(20));
+    return below(2) ? s : -s;
+}
+
+static void fill_block(number_type type, uint8_t *p, kind k, float scale)
+{
+    size_t bytes = formats[format_of(type)].bytes;
+    for (size_t i = 0; i < bytes; i++) p[i] = k == LARGEST ? 0xff : k == SMALLEST ? 0 : (uint8_t)any();
+    if (type == NUMBER_Q8_0 && (k == LARGEST || k == SMALLEST)) memset(p + 2, k == LARGEST ? 127 : -128, 32);
+    if (type == NUMBER_Q6_K) {
+        if (k == LARGEST) memset(p + 192, 127, 16);
+        if (k == SMALLEST) memset(p + 192, -128, 16);
+        put_half(p + 208, scale);
+    } else {
+        put_half(p, scale);
+    }
+    if (type == NUMBER_Q4_K) put_half(p + 2, scale * number());
+}
+
+static sample make(number_type type, size_t rows, size_t cols, kind k)
+{
+    size_t f = format_of(type), blocks = (cols + formats[f].numbers - 1) / formats[f].numbers;
+    sample s = {.row_bytes = blocks * formats[f].bytes};
+    s.file_bytes = rows * s.row_bytes;
+    uint8_t *file = memory(s.file_bytes); /* ends where the tensor ends */
+    float *even = numbers(blocks);
+    for (size_t r = 0; r < rows; r++)
+        for (size_t b = 0; b < blocks; b++) {
+            if (r % 32 == 0) even[b] = some_scale();
+            fill_block(type, file + r * s.row_bytes + b * formats[f].bytes, k, k == EVEN ? even[b] : some_scale());
+        }
+    s.number = memory(rows * cols * sizeof *s.number);
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < cols; c++)
+            s.number[r * cols + c] =
+                decode(type, file + r * s.row_bytes + c / formats[f].numbers * formats[f].bytes, c % formats[f].numbers);
+    s.p = packed_create(type, file, rows, cols);
+    assert_non_null(s.p);
+    free(file), free(even); /* nothing of the file is read afterwards */
+    s.w = (matrix){.type = type, .rows = rows, .cols = cols, .packed = s.p};
+    return s;
+}
+
+static void drop(sample *s)
+{
+    packed_destroy(s->p);
+    free(s->number);
+}
+
+static double weight(const sample *s, size_t r, size_t c)
+{
+    decoded d = s->number[r * s->w.cols + c];
+    return (double)d.scale * d.quant - (double)d.min;
+}
+
+/* A shape among those that have tails of every kind. */
+static size_t some_size(size_t round)
+{
+    static const size_t edges[] = {1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 256, 257, 300, 511, 512, 513};
+    return round % 3 ? 1 + below(round % 8 == 1 ? 700 : 100) : edges[below(sizeof edges / sizeof edges[0])];
+}
+
+static void rows_are_as_in_the_file(void **unused)
+{
+    (void)unused;
+    for (size_t round = 0; round < 80; round++) {
+        size_t f = round % FORMATS, rows = some_size(round), cols = some_size(round + 1);
+        sample s = make(formats[f].type, rows, cols, (kind)(round / FORMATS % 4));
+        float *row = memory(cols * sizeof *row), *start = numbers(cols);
+        for (size_t r = 0; r < rows; r++) {
+            packed_row(s.p, r, row, false);
+            for (size_t c = 0; c < cols; c++) {
+                decoded d = s.number[r * cols + c];
+                float expected = d.scale * (float)d.quant;
+                if (formats[f].type == NUMBER_Q4_K) expected -= d.min;
+                assert_true(row[c] == expected);
+            }
+            memcpy(row, start, cols * sizeof *row);
+            packed_row(s.p, r, row, true);
+            for (size_t c = 0; c < cols; c++) {
+                decoded d = s.number[r * cols + c];
+                float expected = d.scale * (float)d.quant;
+                if (formats[f].type == NUMBER_Q4_K) expected -= d.min;
+                assert_true(row[c] == start[c] + expected);
+            }
+        }
+        free(row), free(start);
+        drop(&s);
+    }
+}
+
+static void a_packed_matrix_is_as_large_as_its_tensor(void **unused)
+{
+    (void)unused;
+    for (size_t f = 0; f < FORMATS; f++)
+        for (int k = 0; k < 2; k++) {
+            sample s = make(formats[f].type, 512, 1024, k ? EVEN : ANY_BITS);
+            bool can_be_even = formats[f].type == NUMBER_Q8_0 || formats[f].type == NUMBER_Q4_0;
+            assert_int_equal(packed_is_even(s.p), k && can_be_even);
+            assert_true(packed_bytes(s.p) <= s.file_bytes + s.file_bytes * 3 / 100 + 256);
+            drop(&s);
+        }
+}
+
+/* ---- Products ----------------------------------------------------------------------------------------------------- */
+
+/* 32 activations rounded as packed.h says: to nearest, ties to even, by one scale. Numbers beyond n are zeros. */
+static float rounded(const float *x, size_t n, int q[32])
+{
+    float max = 0;
+    for (size_t i = 0; i < n; i++) max = fmaxf(max, fabsf(x[i]));
+    for (size_t i = 0; i < 32; i++) q[i] = 0;
+    if (max == 0) return 0;
+    float inverse = 127.0f / max;
+    for (size_t i = 0; i < n; i++) q[i] = (int)nearbyintf(x[i] * inverse);
+    return max / 127.0f;
+}
+
+/* What rounding allows a sum to differ by, and the sum of magnitudes, which float order is measured by. */
+typedef struct expected {
+    double sum, rounded_sum, magnitude, rounding;
+} expected;
+
+/* Row r of W x, with activations rounded and not. */
+static expected expect_project(const sample *s, const float *x, size_t r)
+{
+    expected e = {0};
+    size_t cols = s->w.cols;
+    for (size_t first = 0; first < cols; first += 32) {
+        size_t n = cols - first < 32 ? cols - first : 32;
+        int q[32];
+        double scale = (double)rounded(x + first, n, q);
+        for (size_t i = 0; i < n; i++) {
+            double w = weight(s, r, first + i);
+            decoded d = s->number[r * cols + first + i];
+            e.sum += w * (double)x[first + i];
+            e.rounded_sum += w * q[i] * scale;
+            e.magnitude += (fabs((double)d.scale * d.quant) + fabs((double)d.min)) * abs(q[i]) * scale;
+            e.rounding += fabs(w) * scale * 0.5001;
+        }
+    }
+    return e;
+}
+
+/* Column c of W^T u. */
+static expected expect_back(const sample *s, const float *u, size_t c)
+{
+    expected e = {0};
+    size_t cols = s->w.cols;
+    bool even = packed_is_even(s->p);
+    for (size_t first = 0; first < s->w.rows; first += 32) {
+        size_t n = s->w.rows - first < 32 ? s->w.rows - first : 32;
+        float v[32];
+        int q[32];
+        for (size_t i = 0; i < n; i++) v[i] = even ? u[first + i] : u[first + i] * s->number[(first + i) * cols + c].scale;
+        double scale = (double)rounded(v, n, q);
+        if (even) scale *= (double)s->number[first * cols + c].scale;
+        for (size_t i = 0; i < n; i++) {
+            decoded d = s->number[(first + i) * cols + c];
+            double min = (double)d.min * (double)u[first + i];
+            e.sum += weight(s, first + i, c) * (double)u[first + i];
+            e.rounded_sum += d.quant * q[i] * scale - min;
+            e.magnitude += abs(d.quant * q[i]) * fabs(scale) + fabs(min);
+            e.rounding += abs(d.quant) * fabs(scale) * 0.5001;
+        }
+    }
+    return e;
+}
+
+static void check(double found, double start, expected e, number_type type, const char *tier)
+{
+    double order = 4e-6 * (e.magnitude + fabs(start)) + 1e-30;
+    if (!(fabs(found - start - e.rounded_sum) <= order))
+        fail_msg("%s, type %d: found %.9g, rounded here %.9g, may differ by %.3g", tier, (int)type, found - start,
+                 e.rounded_sum, order);
+    if (!(fabs(found - start - e.sum) <= e.rounding + order))
+        fail_msg("%s, type %d: found %.9g, exact %.9g, may differ by %.3g", tier, (int)type, found - start, e.sum,
+                 e.rounding + order);
+}
+
+static void products_equal_the_reference(void **unused)
+{
+    (void)unused;
+    size_t n_tiers;
+    const kernels *const *tiers = kernels_tiers(&n_tiers);
+    for (size_t round = 0; round < 64; round++) {
+        size_t f = round % FORMATS, rows = some_size(round), cols = some_size(round + 1), count = 1 + below(round % 5 ? 3 : 21);
+        size_t xs = cols + below(5), us = rows + below(5);
+        sample s = make(formats[f].type, rows, cols, (kind)(round / FORMATS % 4));
+        /* Every vector ends where its memory ends. */
+        float *x = numbers((count - 1) * xs + cols), *u = numbers((count - 1) * us + rows);
+        for (size_t i = 0; i < (count - 1) * xs + cols; i++) x[i] *= below(9) ? 1.0f : 30.0f;
+        for (size_t i = 0; i < (count - 1) * us + rows; i++) u[i] *= below(9) ? 1e-4f : 0.0f;
+        float *y = memory(((count - 1) * us + rows) * sizeof *y), *o = memory(((count - 1) * xs + cols) * sizeof *o);
+        for (size_t k = 0; k < n_tiers; k++) {
+            bool add = below(2);
+            float start = add ? 0.25f : 0.0f;
+            for (size_t i = 0; i < (count - 1) * us + rows; i++) y[i] = 0.25f;
+            for (size_t i = 0; i < (count - 1) * xs + cols; i++) o[i] = 0.25f;
+            product p = product_whole(&s.w, x, xs, count, y, us), back = product_whole(&s.w, u, us, count, o, xs);
+            p.add = back.add = add;
+            tiers[k]->project(&p);
+            tiers[k]->project_back(&back);
+            for (size_t m = 0; m < count; m++) {
+                for (size_t r = 0; r < rows; r++)
+                    check((double)y[m * us + r], (double)start, expect_project(&s, x + m * xs, r), s.w.type, tiers[k]->name);
+                for (size_t c = 0; c < cols; c++)
+                    check((double)o[m * xs + c], (double)start, expect_back(&s, u + m * us, c), s.w.type, tiers[k]->name);
+                for (size_t r = rows; r < us && m + 1 < count; r++) assert_true(y[m * us + r] == 0.25f);
+                for (size_t c = cols; c < xs && m + 1 < count; c++) assert_true(o[m * xs + c] == 0.25f);
+            }
+        }
+        free(x), free(u), free(y), free(o);
+        drop(&s);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_are_as_in_the_file),
+        cmocka_unit_test(a_packed_matrix_is_as_large_as_its_tensor),
+        cmocka_unit_test(products_equal_the_reference),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -19,6 +19,10 @@ static const cli_command eval_command = {
         "Measures a model at one recursion depth or several: the loss of a text, or how many questions it answers exactly.",
     .notes = "--file: windows of the model's context, each begun anew, predict every token but the first once. The loss is "
              "in nats per token; bits per byte count the bytes that the predicted tokens stand for.\n"
+             "--against: the same text with another model of the same vocabulary, such as the one this was quantized from: its "
+             "loss, "
+             "the KL divergence of this model's predictions from its own, in nats, and how often both find the same token "
+             "likeliest.\n"
              "--match: lines PROMPT <tab> ANSWER; a greedy continuation of at most 60 tokens is right when the token before "
              "its end-of-text token is the answer. The prompt ends with the first = where there is one.",
     .least = 1,
@@ -29,7 +33,7 @@ enum { TEXT_LIMIT = 1 << 30 };
 
 typedef struct eval_options {
     session_options session;
-    const char *file, *match, *steps;
+    const char *file, *match, *against, *steps;
     bool json;
 } eval_options;
 
@@ -52,26 +56,42 @@ static int print_results_json(json_t *results)
     return json_output(object, 12);
 }
 
+static json_t *loss_json(const eval_options *o, const asked_depth *depth, const loss_result *result)
+{
+    double predictions = (double)result->predictions;
+    json_t *object =
+        json_pack("{so so so so sI sI}", "steps", json_depth(depth->text), "loss", json_number(mean_loss(result)), "perplexity",
+                  json_number(exp(mean_loss(result))), "bits_per_byte", json_number(bits_per_byte(result)), "predictions",
+                  (json_int_t)result->predictions, "bytes", (json_int_t)result->bytes);
+    if (!o->against || !object) return object;
+    json_object_set_new(object, "reference_loss", json_number(result->reference_nats / predictions));
+    json_object_set_new(object, "kl", json_number(result->divergence / predictions));
+    json_object_set_new(object, "agreement", json_number((double)result->agreed / predictions));
+    return object;
+}
+
 static int show_loss(const eval_options *o, const asked_depth *depths, size_t n, const loss_result *results)
 {
     if (o->json) {
         json_t *list = json_array();
-        for (size_t i = 0; i < n; i++)
-            json_array_append_new(list, json_pack("{so so so so sI sI}", "steps", json_depth(depths[i].text), "loss",
-                                                  json_number(mean_loss(&results[i])), "perplexity",
-                                                  json_number(exp(mean_loss(&results[i]))), "bits_per_byte",
-                                                  json_number(bits_per_byte(&results[i])), "predictions",
-                                                  (json_int_t)results[i].predictions, "bytes", (json_int_t)results[i].bytes));
+        for (size_t i = 0; i < n; i++) json_array_append_new(list, loss_json(o, &depths[i], &results[i]));
         return print_results_json(list);
     }
-    printf("%8s %10s %12s %10s\n", "steps", "loss", "perplexity", "bits/byte");
+    printf("%8s %10s %12s %10s", "steps", "loss", "perplexity", "bits/byte");
+    if (o->against) printf(" %10s %12s %10s", "reference", "KL", "agreement");
+    printf("\n");
     for (size_t i = 0; i < n; i++) {
         double loss = mean_loss(&results[i]), bits = bits_per_byte(&results[i]);
         printf("%8s %10.5f %12.4f", depths[i].text, loss, exp(loss));
         if (isfinite(bits))
-            printf(" %10.5f\n", bits);
+            printf(" %10.5f", bits);
         else
-            printf(" %10s\n", "-");
+            printf(" %10s", "-");
+        if (o->against)
+            printf(" %10.5f %12.4g %9.3f%%", results[i].reference_nats / (double)results[i].predictions,
+                   results[i].divergence / (double)results[i].predictions,
+                   100 * (double)results[i].agreed / (double)results[i].predictions);
+        printf("\n");
     }
     printf("predictions %zu, bytes %" PRIu64 "\n", results[0].predictions, results[0].bytes);
     return EXIT_SUCCESS;
@@ -114,10 +134,15 @@ static int eval_loss(const eval_options *o, const session *with, const asked_dep
                   count ? "only one token" : "no token");
         exit_code = EXIT_FAILURE;
     }
+    session reference = {.model = NULL};
+    if (exit_code == EXIT_SUCCESS && o->against) exit_code = session_open(o->against, &o->session, &reference);
     loss_result *results = calloc(n, sizeof *results);
-    if (exit_code == EXIT_SUCCESS) exit_code = results ? measure_loss(with, tokens, count, depths, n, results) : no_memory();
+    if (exit_code == EXIT_SUCCESS)
+        exit_code =
+            results ? measure_loss(with, o->against ? &reference : NULL, tokens, count, depths, n, results) : no_memory();
     if (exit_code == EXIT_SUCCESS) exit_code = show_loss(o, depths, n, results);
     free(results);
+    session_close(&reference);
     descent_free(tokens);
     return exit_code;
 }
@@ -150,7 +175,7 @@ static int eval_with(const eval_options *o, const char *path)
 
 int command_eval(int argc, char **argv)
 {
-    enum { own = 4 };
+    enum { own = 5 };
     eval_options options = {.session = {.chunk = 1024}};
     cli_option table[own + SESSION_OPTIONS] = {
         cli_text('f', "file", "FILE", &options.file, "measure the loss of the text in FILE; - is standard input"),
@@ -158,6 +183,7 @@ int command_eval(int argc, char **argv)
         cli_text('T', "steps", "T[,T...]", &options.steps,
                  "recursion depths, such as 1,2,4 or 1x1,3x2 (attention x MLP); the "
                  "trained depth by default"),
+        cli_text(0, "against", "MODEL", &options.against, "with --file: another model, to compare this one's predictions with"),
         cli_flag(0, "json", &options.json, "write one JSON object instead of a table"),
     };
     cli_arguments arguments;
@@ -165,5 +191,7 @@ int command_eval(int argc, char **argv)
     cli_outcome outcome = cli_parse(&eval_command, table, own + SESSION_OPTIONS, argc, argv, &arguments);
     if (outcome != CLI_RUN) return outcome == CLI_HELP ? EXIT_SUCCESS : EXIT_USAGE;
     if (!options.file == !options.match) return cli_usage_error(&eval_command, "give either --file or --match");
+    if (options.against && !options.file)
+        return cli_usage_error(&eval_command, "--against compares what is predicted of a --file");
     return eval_with(&options, arguments.positional[0]);
 }

@@ -168,7 +168,7 @@ static bool listed(const char *const *list, const char *text)
     return false;
 }
 
-/* The name in a Host header, without port and brackets; all of it where something else follows a bracket. */
+/* The name in a Host header or a target, without port and brackets; all of it where something else follows a bracket. */
 static void host_name(const char *header, char name[HOST_SIZE])
 {
     size_t length = strcspn(header, ":");
@@ -195,7 +195,7 @@ static bool is_loopback(const char *name)
 /* A page that a browser got from elsewhere may have a name that now leads to this machine: its requests say so in Host. */
 static bool host_allowed(const access_rules *a, const http_request *request)
 {
-    const char *host = http_header(request, "Host");
+    const char *host = http_host(request);
     if (!a->options.loopback || a->keys.count || !host) return true;
     char name[HOST_SIZE];
     host_name(host, name);

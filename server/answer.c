@@ -231,34 +231,34 @@ void answer_head(job *j)
     put_head(j, &j->head, answer_kind_of(j)->chunk_object);
 }
 
-static void begin_chunk(job *j)
+static void begin_chunk(const job *j, json_text *out)
 {
-    json_text_bytes(&j->out, j->head.text, j->head.bytes);
-    j->out.failed |= j->head.failed;
+    json_text_bytes(out, j->head.text, j->head.bytes);
+    out->failed |= j->head.failed;
 }
 
-static void end_chunk(job *j)
+static void end_chunk(const job *j, json_text *out)
 {
-    json_text_put(&j->out, j->request.include_usage ? "],\"usage\":null}\n\n" : "]}\n\n");
+    json_text_put(out, j->request.include_usage ? "],\"usage\":null}\n\n" : "]}\n\n");
 }
 
-static void put_chunk(job *j, const answer_part *part)
+static void put_chunk(job_text *t, const answer_part *part)
 {
-    begin_chunk(j);
-    answer_kind_of(j)->chunk(&j->out, part);
-    end_chunk(j);
+    begin_chunk(t->job, &t->written);
+    answer_kind_of(t->job)->chunk(&t->written, part);
+    end_chunk(t->job, &t->written);
 }
 
 void answer_opening(job *j)
 {
     for (size_t i = 0; answer_kind_of(j)->opening && i < j->n_texts; i++) {
-        begin_chunk(j);
+        begin_chunk(j, &j->out);
         answer_kind_of(j)->opening(&j->out, &j->texts[i]);
-        end_chunk(j);
+        end_chunk(j, &j->out);
     }
 }
 
-void answer_pieces(job *j, const job_text *t)
+void answer_pieces(job_text *t)
 {
     const record *r = &t->record;
     text_piece before = {0};
@@ -269,9 +269,9 @@ void answer_pieces(job *j, const job_text *t)
                             .from = before.tokens,
                             .to = r->pieces[i].tokens};
         if (part.count == 0) part.bytes = "";
-        put_chunk(j, &part);
+        put_chunk(t, &part);
     }
-    if (r->traces) put_chunk(j, &(answer_part){.text = t, .bytes = "", .traces = r->traces, .silent = true});
+    if (r->traces) put_chunk(t, &(answer_part){.text = t, .bytes = "", .traces = r->traces, .silent = true});
 }
 
 /* What the whole stream took goes with its last chunk. */
@@ -291,20 +291,20 @@ void answer_finish(job *j, const job_text *t)
 {
     answer_part part = {.text = t, .bytes = "", .finish = answer_finish_reason(t), .silent = true};
     bool last = j->n_ended == j->n_texts && !j->request.include_usage;
-    begin_chunk(j);
+    begin_chunk(j, &j->out);
     answer_kind_of(j)->chunk(&j->out, &part);
     if (last) {
         json_text_put(&j->out, "]");
         put_last_words(j);
     } else {
-        end_chunk(j);
+        end_chunk(j, &j->out);
     }
 }
 
 void answer_end(job *j)
 {
     if (j->request.include_usage) {
-        begin_chunk(j);
+        begin_chunk(j, &j->out);
         json_text_put(&j->out, "]");
         put_last_words(j);
     }

@@ -1,5 +1,5 @@
 /* answer.h: what a job says: whole answers and stream chunks, as OpenAI's API has them, with what is ours beside. Writes JSON
- * text; sends nothing. Loop thread only.
+ * text; sends nothing. Loop thread only, but for what may take long.
  *
  * answer.c has what all answers share; answer_completion.c, answer_chat.c and answer_trace.c what a choice looks like.
  */
@@ -31,15 +31,16 @@ const answer_kind *answer_kind_of(const job *j);
 
 const char *answer_finish_reason(const job_text *t); /* "stop", "length" */
 
-/* A whole answer: a text that has ended, into t->written, and everything, into j->out, when those of all are. The former may be
- * called on any thread while the job is left alone but for other texts. */
+/* A text's part of an answer, into t->written: of a text that has ended its choice in a whole answer; of a stream the chunks of
+ * what t->record holds. On any thread, while that text and j->head stay as they are. */
 void answer_text(job_text *t);
-void answer_whole(job *j);
+void answer_pieces(job_text *t);
 
-/* A stream, all appended to j->out: */
+void answer_whole(job *j); /* everything, into j->out, when all texts are written */
+
+/* A stream, appended to j->out: */
 void answer_head(job *j);                      /* into j->head; before the others */
 void answer_opening(job *j);                   /* what comes before any token */
-void answer_pieces(job *j, const job_text *t); /* the record of a text */
 void answer_finish(job *j, const job_text *t); /* the text has ended */
 void answer_end(job *j);                       /* usage, [DONE] */
 void answer_error(job *j);                     /* the error event of j->error */

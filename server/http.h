@@ -21,6 +21,22 @@
 
 enum { HTTP_MESSAGE_SIZE = 512, HTTP_ID_SIZE = 129 };
 
+/* Memory of bodies: of those that are coming, and of those that http_take_body has given out. Listeners may share one, which
+ * outlives them and what was taken. Loop thread only. */
+typedef struct http_budget {
+    uint64_t most, used; /* bytes */
+} http_budget;
+
+/* NULL has room for anything. */
+bool http_budget_has(const http_budget *budget, uint64_t bytes);
+
+/* A body on its own. */
+typedef struct http_body_text {
+    char *text; /* [bytes], NUL-terminated; NULL where it is empty */
+    size_t bytes, room;
+    http_budget *budget;
+} http_body_text;
+
 typedef struct http_server http_server;
 typedef struct http_request http_request; /* from its headers until handler.done returns */
 
@@ -39,6 +55,7 @@ typedef struct http_options {
     uint16_t port;                  /* 0: any free one */
     const char *tls_cert, *tls_key; /* PEM files; NULL: plain */
     uint64_t max_body;              /* bytes; more is a 413: handler.headers' where it is declared, or http's own */
+    http_budget *bodies;            /* what has no room in it is a 503; NULL: no bound */
     double header_seconds;          /* from accepting, or the first byte of a later request, to the end of the headers */
     double body_seconds;            /* from there to the end of its body */
     double idle_seconds;            /* keep-alive without a request */
@@ -73,17 +90,19 @@ void http_set_context(http_request *request, void *context);
 void *http_context(const http_request *request);
 
 const char *http_method(const http_request *request);
-const char *http_path(const http_request *request);                     /* without the query, percent-decoded */
+const char *http_path(const http_request *request);                     /* without authority and query, percent-decoded */
 const char *http_query(const http_request *request, const char *name);  /* ?name=value, percent-decoded; NULL: none */
 const char *http_header(const http_request *request, const char *name); /* NULL: none; the first where there are several */
+const char *http_host(const http_request *request);                     /* the target's authority, or else the Host header */
 const char *http_peer(const http_request *request);                     /* the client's address as text; see trusted_proxies */
 bool http_peer_is_loopback(const http_request *request);
 /* Content-Length as declared; UINT64_MAX where the body is chunked or there is none. */
 uint64_t http_declared_length(const http_request *request);
 /* The whole body, behind handler.complete; NUL-terminated for convenience, but may hold NULs. */
 const char *http_body(const http_request *request, size_t *bytes);
-/* The same, to keep behind handler.done: the caller's to free, and the request has none any more. NULL where it is empty. */
-char *http_take_body(http_request *request, size_t *bytes);
+/* The same, to keep behind handler.done: the caller's to release, and the request has none any more. */
+http_body_text http_take_body(http_request *request);
+void http_body_release(http_body_text *body);
 /* The client's X-Request-Id where it is [A-Za-z0-9._-]{1,128}, or one made here. Sent back as x-request-id. */
 const char *http_request_id(const http_request *request);
 uint64_t http_arrived(const http_request *request); /* uv_hrtime of its first byte */

@@ -86,12 +86,12 @@ struct http_request {
     http_connection *connection;
     void *context;
     char *method, *path;
+    char *authority; /* of a target in absolute form; NULL: it was none */
     char id[HTTP_ID_SIZE];
     struct sockaddr_storage client; /* the connection's, or what a trusted proxy says */
     char peer[INET6_ADDRSTRLEN];
     uint64_t arrived, declared;
-    char *body;
-    size_t body_bytes, body_room;
+    http_body_text body;
     bool chunked;   /* HTTP/1.1: a stream has an end of its own, rather than that of the connection */
     bool completed; /* handler.complete was called */
     bool gone;      /* handler.gone was called, or need not be */

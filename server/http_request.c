@@ -3,6 +3,9 @@
  * http_on_completed, which is the one place that ends it. Everything an accessor returns lives as long, but for the headers and
  * the query, which are the daemon's and end with it too.
  *
+ * A target may be a path, or in absolute form (http://host/path), as clients send it to proxies: then it, rather than the Host
+ * header, says whom the request is for.
+ *
  * An answer given by handler.headers to a request that has a body is queued in that first call: the daemon then sends it and
  * closes, and http_linger.c reads what the client still sends.
  */
@@ -47,6 +50,11 @@ const char *http_header(const http_request *request, const char *name)
     return MHD_lookup_connection_value(request->connection->mhd, MHD_HEADER_KIND, name);
 }
 
+const char *http_host(const http_request *request)
+{
+    return request->authority ? request->authority : http_header(request, "Host");
+}
+
 const char *http_peer(const http_request *request)
 {
     return request->peer;
@@ -64,17 +72,27 @@ uint64_t http_declared_length(const http_request *request)
 
 const char *http_body(const http_request *request, size_t *bytes)
 {
-    *bytes = request->body_bytes;
-    return request->body ? request->body : "";
+    *bytes = request->body.bytes;
+    return request->body.text ? request->body.text : "";
 }
 
-char *http_take_body(http_request *request, size_t *bytes)
+http_body_text http_take_body(http_request *request)
 {
-    char *body = request->body;
-    *bytes = request->body_bytes;
-    request->body = NULL;
-    request->body_bytes = request->body_room = 0;
+    http_body_text body = request->body;
+    request->body = (http_body_text){.budget = body.budget};
     return body;
+}
+
+void http_body_release(http_body_text *body)
+{
+    if (body->budget) body->budget->used -= body->room;
+    free(body->text);
+    *body = (http_body_text){.text = NULL};
+}
+
+bool http_budget_has(const http_budget *budget, uint64_t bytes)
+{
+    return !budget || bytes <= budget->most - budget->used;
 }
 
 const char *http_request_id(const http_request *request)
@@ -142,12 +160,35 @@ static void choose_id(http_request *request)
     for (size_t i = 0; i < sizeof bytes; i++) (void)snprintf(request->id + 2 * i, 3, "%02x", bytes[i]);
 }
 
-static char *copy_text(const char *text)
+static char *copy_text(const char *text, size_t bytes)
 {
-    size_t bytes = strlen(text) + 1;
-    char *copy = malloc(bytes);
-    if (copy) memcpy(copy, text, bytes);
+    char *copy = malloc(bytes + 1);
+    if (!copy) return NULL;
+    memcpy(copy, text, bytes);
+    copy[bytes] = 0;
     return copy;
+}
+
+/* Bytes of "http://host:port" at the start of a target in absolute form, and in *scheme those before the host; 0: it is none.
+ */
+static size_t find_authority(const char *target, size_t *scheme)
+{
+    static const char *const schemes[] = {"http://", "https://"};
+    for (size_t i = 0; i < 2; i++) {
+        *scheme = strlen(schemes[i]);
+        if (!strncasecmp(target, schemes[i], *scheme)) return *scheme + strcspn(target + *scheme, "/");
+    }
+    return 0;
+}
+
+static bool set_target(http_request *request, const char *target)
+{
+    size_t scheme, behind = find_authority(target, &scheme);
+    const char *path = target + behind;
+    if (behind && !*path) path = "/";
+    request->path = copy_text(path, strlen(path));
+    if (behind) request->authority = copy_text(target + scheme, behind - scheme);
+    return request->path && (request->authority || !behind);
 }
 
 static void request_free(http_request *request)
@@ -155,7 +196,8 @@ static void request_free(http_request *request)
     http_answer_release(request);
     free(request->method);
     free(request->path);
-    free(request->body);
+    free(request->authority);
+    http_body_release(&request->body);
     free(request);
 }
 
@@ -165,9 +207,9 @@ static http_request *request_create(http_connection *connection, const char *url
     http_request *request = calloc(1, sizeof *request);
     if (!request) return NULL;
     request->connection = connection;
-    request->method = copy_text(method);
-    request->path = copy_text(url);
-    if (!request->method || !request->path) {
+    request->body.budget = connection->server->options.bodies;
+    request->method = copy_text(method, strlen(method));
+    if (!request->method || !set_target(request, url)) {
         request_free(request);
         return NULL;
     }
@@ -198,6 +240,8 @@ static void check_framing(http_request *request, const framing *frame)
         refuse(request, 400, "more than one header says how long the body is");
     else if (frame->hosts > 1 || (request->chunked && !frame->hosts))
         refuse(request, 400, "a request of HTTP/1.1 has one Host header");
+    else if (request->authority && (!*request->authority || strchr(request->authority, '@')))
+        refuse(request, 400, "the target must name a host, and no user");
     else if (request->declared != UINT64_MAX && request->declared > request->connection->server->options.max_body)
         refuse(request, 413, "the body is longer than this server takes");
 }
@@ -228,19 +272,32 @@ static enum MHD_Result headers_arrived(http_connection *connection, const char *
 
 /* ---- Its body and its end ---------------------------------------------------------------------------------------- */
 
+/* Room for `bytes` and a NUL: twice what there was, but no more than the body may become. */
+static bool make_room(http_body_text *body, uint64_t bytes, uint64_t most)
+{
+    uint64_t room = body->room ? body->room : BODY_FIRST;
+    if (bytes < body->room) return true;
+    while (room <= bytes) room *= 2;
+    if (room - 1 > most) room = most + 1;
+    if (room <= bytes) room = bytes + 1;
+    if (!http_budget_has(body->budget, room - body->room)) return false;
+    char *grown = realloc(body->text, room);
+    if (!grown) return false;
+    if (body->budget) body->budget->used += room - body->room;
+    body->text = grown;
+    body->room = room;
+    return true;
+}
+
 static bool keep_body(http_request *request, const char *data, size_t bytes)
 {
-    if (bytes >= request->body_room - request->body_bytes || !request->body) {
-        size_t room = request->body_room ? request->body_room : BODY_FIRST;
-        while (bytes >= room - request->body_bytes) room *= 2; /* max_body bounds it */
-        char *grown = realloc(request->body, room);
-        if (!grown) return false;
-        request->body = grown;
-        request->body_room = room;
-    }
-    memcpy(request->body + request->body_bytes, data, bytes);
-    request->body_bytes += bytes;
-    request->body[request->body_bytes] = 0;
+    http_body_text *body = &request->body;
+    uint64_t most = request->connection->server->options.max_body;
+    if (request->declared < most) most = request->declared;
+    if (!make_room(body, body->bytes + bytes, most)) return false;
+    memcpy(body->text + body->bytes, data, bytes);
+    body->bytes += bytes;
+    body->text[body->bytes] = 0;
     return true;
 }
 
@@ -248,14 +305,15 @@ static enum MHD_Result body_arrived(http_request *request, const char *data, siz
 {
     if (request->kind != HTTP_NO_ANSWER) return MHD_YES;
     unsigned status = 0;
-    if (bytes > request->connection->server->options.max_body - request->body_bytes)
+    if (bytes > request->connection->server->options.max_body - request->body.bytes)
         status = 413;
     else if (!keep_body(request, data, bytes))
         status = 503;
     if (!status) return MHD_YES;
     /* The daemon takes no answer in the middle of a body. */
     http_connection_say(request->connection, status,
-                        status == 413 ? "the body is longer than this server takes" : "no memory for the body");
+                        status == 413 ? "the body is longer than this server takes"
+                                      : "the server has no room for this body now: others are coming in");
     request->status = status;
     request->gone = true;
     return MHD_NO;

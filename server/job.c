@@ -212,6 +212,7 @@ static void cancel_all(job *j)
 static void out_of_time(uv_timer_t *timer)
 {
     job *j = timer->data;
+    j->late = true;
     cancel_all(j); /* what there is by then is the answer */
 }
 
@@ -335,22 +336,49 @@ static void job_close(job *j)
     uv_close((uv_handle_t *)&j->timer, job_free);
 }
 
-/* ---- Writing whole answers ----------------------------------------------------------------------------------------- */
+/* ---- Writing what texts say ---------------------------------------------------------------------------------------- */
 
-static void settle(job *j);
+static void drain(job *j);
+
+static bool is_read(const job *j)
+{
+    return j->streaming && !j->answered && !j->gone && j->exchange->request;
+}
+
+static void write_record(job_text *t)
+{
+    if (t->job->streaming)
+        answer_pieces(t);
+    else
+        answer_text(t);
+}
+
+/* A whole answer waits for its other texts; a stream's chunks are about to go out. */
+static void text_written(job_text *t)
+{
+    job *j = t->job;
+    if (!j->streaming) {
+        record_release(&t->record);
+        return;
+    }
+    json_text_bytes(&j->out, t->written.text, t->written.bytes);
+    j->out.failed |= t->written.failed;
+    json_text_clear(&t->written);
+    if (t->ended && is_read(j) && !j->error.status) answer_finish(j, t);
+}
 
 static void write_aside(uv_work_t *work)
 {
-    answer_text(work->data);
+    write_record(work->data);
 }
 
 static void on_written(uv_work_t *work, int status)
 {
     (void)status; /* nobody cancels it */
     job_text *t = work->data;
-    record_release(&t->record);
     t->job->n_writing--;
-    settle(t->job);
+    text_written(t);
+    drain(t->job);
 }
 
 /* Logprobs and traces are megabytes, which take a quarter of a second to write: not on the loop's thread. */
@@ -363,8 +391,8 @@ static void write_text(job_text *t)
         t->job->n_writing++;
         return;
     }
-    answer_text(t);
-    record_release(&t->record);
+    write_record(t);
+    text_written(t);
 }
 
 /* best_of: the best n of a prompt's texts become its choices, best first, the earlier one on a tie. */
@@ -384,12 +412,26 @@ static void write_best(job *j)
 
 /* ---- The end of a job ------------------------------------------------------------------------------------------- */
 
+/* A text that has begun ends well where its time does. A request none of whose texts ever had its turn has nothing to show. */
+static void fail_where_none_began(job *j)
+{
+    bool began = !j->late;
+    for (size_t i = 0; i < j->n_texts; i++)
+        began |= j->texts[i].report.prompt_seconds + j->texts[i].report.generation_seconds > 0;
+    if (began || j->error.status) return;
+    (void)api_fail(&j->error, 504, NULL, "request_timeout",
+                   "the request waited for its turn for all of the %g s it may take (--request-time): nothing was computed",
+                   j->service->options->request_seconds);
+    j->error.no_retry = true;
+}
+
 /* Where every generation has ended and is written: answers, if nobody has, and lets go of the exchange. A text's last word may
  * have listed the job while it was being drained: then it is settled when its turn comes. */
 static void settle(job *j)
 {
     exchange *x = j->exchange;
     if (j->n_ended < j->n_submitted || j->n_writing > 0 || job_queue_lists(j->service->ready, j)) return;
+    fail_where_none_began(j);
     if (ranks(j) && !j->ranked && !j->error.status) write_best(j);
     if (j->n_writing > 0) return;
     fill_log(j);
@@ -406,11 +448,6 @@ void job_gone(job *j)
 }
 
 /* ---- Taking what there is ----------------------------------------------------------------------------------------- */
-
-static bool is_read(const job *j)
-{
-    return j->streaming && !j->answered && !j->gone && j->exchange->request;
-}
 
 /* From when the request came to its first token, whichever text's; and from token to token. */
 static void count_times(job *j, job_text *t)
@@ -454,9 +491,8 @@ static void take(job *j, job_text *t)
     bool goes_out = is_read(j) && !j->error.status; /* what was said before a failure too */
     count_times(j, t);
     if (ended) text_ended(j, t);
-    if (goes_out) answer_pieces(j, t);
-    if (goes_out && ended && !j->error.status) answer_finish(j, t);
-    if (j->streaming || !ended || j->error.status) return;
+    bool is_due = j->streaming ? goes_out : ended && !j->error.status;
+    if (!is_due) return;
     if (ranks(j))
         t->mean = mean_logprob(t);
     else
@@ -476,9 +512,10 @@ static bool send_out(job *j)
     return sends;
 }
 
+/* A stream goes on where its long chunks are written: what is there by then comes behind them. */
 static void take_all(job *j)
 {
-    for (size_t i = 0; i < j->n_texts; i++)
+    for (size_t i = 0; i < j->n_texts && !(j->streaming && j->n_writing > 0); i++)
         if (j->texts[i].submitted && !j->texts[i].ended) take(j, &j->texts[i]);
 }
 
@@ -543,8 +580,8 @@ static void job_start(job *j)
 static void read_request(reading *r)
 {
     const service *s = r->service;
-    (void)request_read(r->kind, r->body, r->bytes, &s->models, &s->options->limits, random_bits() & SEED_MASK, &r->request,
-                       &r->error);
+    (void)request_read(r->kind, r->body.text, r->body.bytes, &s->models, &s->options->limits, random_bits() & SEED_MASK,
+                       &r->request, &r->error);
 }
 
 static void begin(reading *r)

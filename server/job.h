@@ -25,7 +25,7 @@ typedef struct job_text {
     bool opened, submitted;
     descent_generation *generation;
     record record;      /* of a stream: what is about to be sent; else, at the end, everything, until it is written */
-    json_text written;  /* its choice in a whole answer */
+    json_text written;  /* its choice in a whole answer, or a stream's next chunks */
     uv_work_t writing;  /* of that, where it is long */
     double mean;        /* once ended: logprob of its tokens, where texts are ranked by it */
     uint64_t last_time; /* of the last token chosen that was counted */
@@ -42,13 +42,14 @@ struct job {
     uint64_t arrived; /* http_arrived of its request */
     job_text *texts;  /* [n_texts], by prompt, then choice */
     size_t n_texts, n_submitted, n_ended;
-    size_t n_writing; /* texts being written on another thread */
+    size_t n_writing; /* texts being written on another thread; of a stream one at most, and nothing is taken meanwhile */
     bool ranked;      /* best_of: the best are chosen */
     uint32_t choices; /* texts of a prompt: max(n, best_of) */
     bool first_token; /* its time was counted */
     bool streaming;   /* the status went out, and chunks */
     bool gone;        /* the client: nobody is to be answered */
     bool answered;    /* before its generations ended */
+    bool late;        /* its time is over */
     api_error error;  /* .status 0: none */
     json_text head;   /* a stream's chunk up to its choices */
     json_text out;

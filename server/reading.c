@@ -17,7 +17,7 @@ static void finish(reading *r)
     }
     request_release(&r->request);
     json_text_release(&r->answer);
-    free(r->body);
+    http_body_release(&r->body);
     free(r);
     exchange_settle(x);
 }
@@ -42,10 +42,10 @@ void reading_start(exchange *x, request_kind kind, void (*read)(reading *r), voi
         return;
     }
     *r = (reading){.exchange = x, .service = x->service, .kind = kind, .read = read, .use = use};
-    r->body = http_take_body(x->request, &r->bytes);
+    r->body = http_take_body(x->request);
     r->work.data = r;
     x->reading = true;
-    if (r->bytes > READ_AT_ONCE && uv_queue_work(x->service->loop, &r->work, read_aside, on_read) == 0) return;
+    if (r->body.bytes > READ_AT_ONCE && uv_queue_work(x->service->loop, &r->work, read_aside, on_read) == 0) return;
     r->read(r);
     finish(r);
 }

@@ -12,8 +12,7 @@ typedef struct reading reading;
 struct reading {
     exchange *exchange; /* the loop's: `read` leaves it alone */
     const service *service;
-    char *body; /* [bytes], ours */
-    size_t bytes;
+    http_body_text body;        /* ours */
     api_error error;            /* .status 0: none */
     request_kind kind;          /* of the request to be read */
     generation_request request; /* what was read: `use` takes it, or it is released */

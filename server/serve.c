@@ -16,7 +16,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { N_SIGNALS = 3, ADMIN_CONNECTIONS = 64, OTHER_DESCRIPTORS = 64 };
+enum { N_SIGNALS = 3, ADMIN_CONNECTIONS = 64, ADMIN_BODY = 4096, OTHER_DESCRIPTORS = 64 };
 
 /* How long, behind the end of all jobs, readers have for what was written to them. */
 #define LAST_WORDS_SECONDS 2.0
@@ -29,6 +29,7 @@ typedef struct server {
     service service;
     http_server *main, *admin;
     http_options main_options, admin_options;
+    http_budget bodies;
     http_handler main_handler, admin_handler;
     size_t listeners; /* not closed yet */
     uv_signal_t signals[N_SIGNALS];
@@ -51,6 +52,7 @@ serve_options serve_options_defaults(void)
                                        .stream_seconds = 0.01,
                                        .stall_seconds = 30},
                            .model = {.scheduler = {.max_running = 64, .chunk = 128}},
+                           .max_body_total = 256 << 20,
                            .drain_delay_seconds = 5,
                            .drain_seconds = 30};
 }
@@ -311,6 +313,7 @@ static bool open_listeners(server *s)
 {
     const serve_options *o = s->options;
     s->main_options = o->http;
+    s->main_options.bodies = &s->bodies;
     s->main_options.max_connections = fit_descriptors(o->http.max_connections);
     s->main_handler = service_handler(&s->service);
     if (http_listen(&s->loop, &s->main_options, &s->main_handler, &s->main, s->message) != 0) return false;
@@ -322,6 +325,7 @@ static bool open_listeners(server *s)
     s->admin_options.tls_cert = s->admin_options.tls_key = NULL;
     s->admin_options.max_connections = s->admin_options.reserve = ADMIN_CONNECTIONS;
     s->admin_options.max_per_address = 0;
+    s->admin_options.max_body = ADMIN_BODY;
     s->admin_handler = service_admin_handler(&s->service);
     if (http_listen(&s->loop, &s->admin_options, &s->admin_handler, &s->admin, s->message) != 0) return false;
     s->listeners++;
@@ -371,10 +375,13 @@ static bool start(server *s)
 
 int serve(const serve_options *options, char message[SERVE_MESSAGE_SIZE])
 {
-    server s = {.options = options,
-                .message = message,
-                .model = options->model,
-                .service = {.loop = &s.loop, .options = &options->service, .started = time(NULL), .drained = on_drained}};
+    server s = {
+        .options = options,
+        .message = message,
+        .model = options->model,
+        .bodies = {.most = options->max_body_total},
+        .service = {
+            .loop = &s.loop, .options = &options->service, .bodies = &s.bodies, .started = time(NULL), .drained = on_drained}};
     message[0] = '\0';
     log_set_format(options->log_format);
     s.model.scheduler.cache.byte_limit = cache_share(options);

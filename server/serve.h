@@ -15,6 +15,7 @@ typedef struct serve_options {
     uint16_t admin_port;
     access_options access; /* .loopback is found out here */
     service_options service;
+    uint64_t max_body_total;    /* bytes of bodies that are coming in or being read: 256 MiB */
     double drain_delay_seconds; /* from SIGTERM on, new requests are still served for so long: 5 */
     double drain_seconds;       /* from SIGTERM on, requests in flight may take so long: 30 */
     log_format log_format;

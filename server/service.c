@@ -167,7 +167,14 @@ static bool check_body(const service *s, const http_request *request, api_error 
     if (declared != UINT64_MAX && declared > s->options->max_body)
         return api_fail(error, 413, NULL, "body_too_large", "a body of %llu bytes; at most %llu are taken (--max-body)",
                         (unsigned long long)declared, (unsigned long long)s->options->max_body);
-    return access_json(request, error);
+    if (!access_json(request, error)) return false;
+    if (declared == UINT64_MAX || http_budget_has(s->bodies, declared)) return true;
+    (void)api_fail(error, 503, NULL, "bodies_full",
+                   "bodies of %llu bytes are coming in or being read, and this one has %llu; at most %llu are held at once "
+                   "(--max-body-total)",
+                   (unsigned long long)s->bodies->used, (unsigned long long)declared, (unsigned long long)s->bodies->most);
+    error->retry_after = RETRY_SECONDS;
+    return false;
 }
 
 /* True where the body may come. The admin port has no keys: what it tells is no more than figures. */
@@ -221,10 +228,12 @@ static void count_rejection(const exchange *x)
         metrics_count_rejection(m, METRICS_UNAUTHORIZED);
     else if (status == 413)
         metrics_count_rejection(m, METRICS_TOO_LARGE);
-    else if (status == 429)
+    else if (status == 503 && x->service->state == SERVICE_LOADING)
+        metrics_count_rejection(m, METRICS_LOADING);
+    else if (status == 503 && x->service->state == SERVICE_REFUSING)
+        metrics_count_rejection(m, METRICS_DRAINING);
+    else if (status == 429 || status == 503)
         metrics_count_rejection(m, METRICS_QUEUE_FULL);
-    else if (status == 503)
-        metrics_count_rejection(m, x->service->state == SERVICE_LOADING ? METRICS_LOADING : METRICS_DRAINING);
     else if (status >= 400 && status < 500)
         metrics_count_rejection(m, METRICS_INVALID);
 }

@@ -15,7 +15,7 @@ static bool find_tokenizer(const service *s, const char *name, served_model **mo
 /* Calls `convert` with the fields of a body. */
 static void with_fields(reading *r, void (*convert)(reading *r, const fields *f))
 {
-    json_t *body = fields_parse(r->body, r->bytes, r->service->options->limits.json_depth, &r->error);
+    json_t *body = fields_parse(r->body.text, r->body.bytes, r->service->options->limits.json_depth, &r->error);
     fields f = {.object = body, .path = "", .error = &r->error};
     if (body) convert(r, &f);
     json_decref(body);

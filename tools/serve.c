@@ -33,7 +33,7 @@ typedef struct serve_values {
     cli_list key_files, allowed_hosts, cors, proxies;
     int64_t port, json_depth, prompt_tokens, max_steps, max_sequences, max_queue, max_running, chunk, threads, stop_strings,
         stop_bytes, bias_entries, connections, per_address;
-    uint64_t max_body, cache_bytes;
+    uint64_t max_body, max_body_total, cache_bytes;
     double request, header, body, idle, keepalive, vanished, stream, stall, drain_delay, drain;
     bool share_cache;
     int page_type, log_format;
@@ -57,6 +57,7 @@ static serve_values defaults(void)
                           .connections = d.http.max_connections,
                           .per_address = d.http.max_per_address,
                           .max_body = d.service.max_body,
+                          .max_body_total = d.max_body_total,
                           .request = d.service.request_seconds,
                           .header = d.http.header_seconds,
                           .body = d.http.body_seconds,
@@ -129,6 +130,8 @@ static cli_option *network_options(serve_values *v, cli_option *table)
 static cli_option *request_options(serve_values *v, cli_option *table)
 {
     *table++ = cli_defaulted(cli_bytes(0, "max-body", &v->max_body, "bytes of a request's body"));
+    *table++ = cli_defaulted(cli_bytes(0, "max-body-total", &v->max_body_total,
+                                       "bytes of all bodies that are coming in or being read; more are a 503"));
     *table++ = count("json-depth", &v->json_depth, 1, 1024, "nesting of its JSON");
     *table++ = count("prompt-tokens", &v->prompt_tokens, 0, INT64_C(1) << 32, "tokens of a prompt; 0: the model's context");
     *table++ = count("max-steps", &v->max_steps, 1, DESCENT_MAX_STEPS, "recursion depth T of each kind of sub-layer");
@@ -214,6 +217,7 @@ static serve_options collect(const serve_values *v, const cli_arguments *argumen
                                         .stop_bytes = (uint32_t)v->stop_bytes,
                                         .logit_bias = (uint32_t)v->bias_entries};
     o.service.max_body = v->max_body;
+    o.max_body_total = v->max_body_total;
     o.service.max_running = (uint32_t)v->max_running;
     o.service.max_queue = (uint32_t)v->max_queue;
     o.service.request_seconds = v->request;
@@ -233,6 +237,8 @@ static int run_server(const serve_values *v, const cli_arguments *arguments)
     if (!v->tls_cert != !v->tls_key)
         return cli_usage_error(&serve_command, "--tls-cert and --tls-key come together; %s is missing",
                                v->tls_cert ? "--tls-key" : "--tls-cert");
+    if (v->max_body_total < v->max_body)
+        return cli_usage_error(&serve_command, "--max-body-total must be at least --max-body, one body");
     if (v->chat_template && chat_template_find(v->chat_template) == CHAT_NONE)
         return cli_usage_error(&serve_command, "--chat-template must be plain, chatml, llama2 or llama3, got \"%s\"",
                                v->chat_template);

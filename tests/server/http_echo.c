@@ -26,6 +26,7 @@ typedef struct echo {
     uv_loop_t loop;
     http_server *servers[2];
     counters counts;
+    http_budget bodies;
     uv_pipe_t input;
     uv_signal_t hangup;
     uv_check_t turn;
@@ -153,9 +154,10 @@ static int counters_json(const echo *owner, char *text, size_t size)
                  1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
     return snprintf(text, size,
                     "{\"headers\": %lu, \"complete\": %lu, \"gone\": %lu, \"done\": %lu, \"turns\": %lu, \"connections\": %zu, "
-                    "\"descriptors\": %d, \"cpu\": %.6f, \"rss_kb\": %ld}",
+                    "\"descriptors\": %d, \"cpu\": %.6f, \"rss_kb\": %ld, \"body_bytes\": %llu}",
                     c->headers, c->complete, c->gone, c->done, c->turns,
-                    owner->servers[0] ? http_connections(owner->servers[0]) : 0, open_descriptors(), cpu, resident_kb());
+                    owner->servers[0] ? http_connections(owner->servers[0]) : 0, open_descriptors(), cpu, resident_kb(),
+                    (unsigned long long)owner->bodies.used);
 }
 
 static void on_headers(void *user, http_request *request)
@@ -274,6 +276,7 @@ static void read_options(int argc, char **argv, http_options *options, const cha
         for (size_t k = 0; k < sizeof seconds / sizeof *seconds; k++)
             if (!strcmp(argv[i], seconds[k].name)) *seconds[k].to = atof(value);
         if (!strcmp(argv[i], "max_body")) options->max_body = strtoull(value, NULL, 10);
+        if (!strcmp(argv[i], "max_body_total")) options->bodies->most = strtoull(value, NULL, 10);
         if (!strcmp(argv[i], "discard_bytes")) options->discard_bytes = strtoull(value, NULL, 10);
         if (!strcmp(argv[i], "max_connections")) options->max_connections = (uint32_t)atoi(value);
         if (!strcmp(argv[i], "max_per_address")) options->max_per_address = (uint32_t)atoi(value);
@@ -296,6 +299,8 @@ int main(int argc, char **argv)
     http_options options = http_options_defaults();
     options.port = 0;
     options.trusted_proxies = trusted;
+    options.bodies = &owner.bodies;
+    owner.bodies.most = UINT64_MAX;
     read_options(argc, argv, &options, trusted);
     (void)uv_loop_init(&owner.loop);
     http_handler handler = {on_headers, on_complete, on_gone, on_done, &owner};

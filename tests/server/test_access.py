@@ -132,6 +132,15 @@ def test_only_a_host_that_means_this_machine(serve, shipped):
         assert request(server, "GET", "/v1/models", headers={"Host": host}).status == 200, host
 
 
+def test_a_target_in_absolute_form_says_whom_it_is_for(shakespeare):
+    for host in FOREIGN:
+        reply = request(shakespeare, "GET", f"http://{host}/v1/models", headers={"Host": "localhost"})
+        assert (reply.status, reply.error["code"]) == (403, "host_not_allowed"), host
+    for host in OURS[:-2]:
+        assert request(shakespeare, "GET", f"http://{host}/v1/models", headers={"Host": "evil.example"}).status == 200, host
+    shakespeare.until(lambda: any('"path":"/v1/models","' in line for line in shakespeare.log), "the path is not logged")
+
+
 def test_a_request_of_old_without_a_host(shakespeare):
     with socket.create_connection(("127.0.0.1", urlsplit(shakespeare.url).port), timeout=60) as plain:
         plain.sendall(b"GET /health HTTP/1.0\r\n\r\n")

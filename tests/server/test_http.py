@@ -54,6 +54,21 @@ def test_paths_are_decoded_but_for_nul(echo):
     assert wire.get("/a%00b%zz%").text == "nothing at /a%00b%zz%"
 
 
+def test_targets_in_absolute_form(echo):
+    """As clients send them to proxies: every server must take them (RFC 9112, 3.2.2)."""
+    server = echo()
+    wire = server.wire()
+    for target, path in [("http://localhost:80/a/b%20c?x=1", "/a/b c"), ("HTTPS://[::1]/http://x", "/http://x"),
+                         ("http://localhost", "/"), ("http://localhost?x=/y", "/"), ("ftp://x/y", "ftp://x/y"), ("http:/y", "http:/y")]:
+        assert wire.get(target).text == f"nothing at {path}"
+    assert wire.get("http://localhost/peer").text.startswith("127.0.0.1 ")
+    assert wire.get("http://localhost/stream?n=1&ms=1").body.count(b"data") == 1
+    for target in ("http:///a", "http://", "http://user@localhost/a"):
+        wire = server.wire()
+        answer = wire.get(target)
+        assert answer.status == 400 and "must name a host" in answer.error["message"] and wire.rest() == b""
+
+
 @pytest.mark.parametrize("version, keep", [("1.0", False), ("1.1", True)])
 def test_keep_alive_follows_the_version(echo, version, keep):
     wire = echo().wire()
@@ -106,6 +121,22 @@ def test_a_chunked_body_without_end_is_refused_where_it_is_too_long(echo):
     assert answer.status == 413 and answer.headers["connection"] == "close"
     assert "longer" in answer.error["message"] and "x-request-id" in answer.headers
     server.wait(lambda c: c["connections"] == 0)
+
+
+@pytest.mark.parametrize("length", ["Content-Length: 200000", "Transfer-Encoding: chunked"])
+def test_all_bodies_together_have_a_limit(echo, length):
+    """Whatever is coming in counts with what it takes; what has been answered, or has left, does not."""
+    server = echo(max_body=200000, max_body_total=300000)
+    half = server.wire()
+    half.send(f"POST /echo HTTP/1.1\r\nHost: x\r\n{length}\r\n\r\n" + ("249f0\r\n" if "chunked" in length else "") + "x" * 150000)
+    server.wait(lambda c: c["body_bytes"] >= 150000)
+    refused = server.wire()
+    answer = refused.post("/echo", b"y" * 150000)
+    assert (answer.status, answer.headers["retry-after"]) == (503, "1") and "no room" in answer.error["message"]
+    assert server.wire().post("/echo", b"y" * 50000).body == b"y" * 50000
+    half.close()
+    server.wait(lambda c: c["body_bytes"] == 0)
+    assert server.wire().post("/echo", b"y" * 200000).body == b"y" * 200000
 
 
 def test_expect_100_continue(echo):

@@ -161,7 +161,7 @@ def test_what_becomes_of_a_file_is_no_matter(serve, shipped, tmp_path, what):
 
 # ---- Limits ------------------------------------------------------------------------------------------------------------
 
-LIMITS = ["max-body", "json-depth", "prompt-tokens", "max-steps", "max-sequences", "max-queue", "max-running", "chunk", "stop-strings",
+LIMITS = ["max-body", "max-body-total", "json-depth", "prompt-tokens", "max-steps", "max-sequences", "max-queue", "max-running", "chunk", "stop-strings",
           "stop-bytes", "logit-bias-entries", "request-time", "header-time", "body-time", "idle-time", "sse-keepalive", "vanished-time", "stream-interval",
           "max-connections", "max-per-address", "stall", "drain-delay", "drain", "host", "port", "page-type"]
 OTHERS = ["admin-listen", "threads", "cache-bytes", "trusted-proxy", "api-key-file", "share-cache", "tls-cert", "tls-key",
@@ -209,6 +209,25 @@ def test_a_limit_is_where_its_flag_puts_it(serve, shipped, flag, value, body, st
         assert reply.status == 200, reply.body
 
 
+def test_bodies_at_once(serve, shipped):
+    """Half a body holds its room until it is whole or its client leaves."""
+    server = serve([shipped(NAME)], "--max-body", "1M", "--max-body-total", "1M")
+    where, big = urlsplit(server.url), {**SHORT, "user": "x" * 600_000}
+    with socket.create_connection((where.hostname, where.port), timeout=60) as half:
+        half.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                     b"Content-Length: 1000000\r\n\r\n" + b" " * 700_000)
+        server.until(lambda: request(server, "POST", "/v1/completions", big).status == 503, "there is room")
+        reply = request(server, "POST", "/v1/completions", big)
+        assert (reply.status, reply.error["code"]) == (503, "bodies_full") and "--max-body-total" in reply.error["message"]
+        assert 1 <= int(reply.headers["retry-after"]) <= 60
+        assert request(server, "POST", "/v1/completions", SHORT).status == 200
+    server.until(lambda: request(server, "POST", "/v1/completions", big).status == 200, "there is still no room")
+    rejected = re.search(r'rejected_total{reason="queue_full"} (\d+)', request(server, "GET", "/metrics").body.decode())
+    assert int(rejected.group(1)) >= 2
+    done = run(shipped(NAME), "--max-body-total", "1M")
+    assert done.returncode == 2 and "--max-body-total must be at least --max-body" in done.stderr
+
+
 def test_a_full_queue_is_a_429(serve, endless):
     server = serve([endless], "--max-queue", 4, "--max-running", 2)
     assert request(server, "GET", "/props").json["total_slots"] == 2
@@ -229,6 +248,28 @@ def test_time_for_a_request(serve, endless):
     answer = request(server, "POST", "/v1/completions", LONG).json
     assert answer["choices"][0]["finish_reason"] == "length" and answer["descent"]["stop"] == "time"
     assert 0 < answer["usage"]["completion_tokens"] < 60000
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_time_for_a_request_that_never_has_its_turn(serve, endless, stream):
+    """Its body comes late, and meanwhile another, whose time ends later, took the only place."""
+    server = serve([endless], "--request-time", 1, "--max-running", 1)
+    where = urlsplit(server.url)
+    body = json.dumps({**LONG, "prompt": "b", "n": 2, "stream": stream}).encode()
+    with socket.create_connection((where.hostname, where.port), timeout=60) as late:
+        late.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
+                     b"Content-Length: %d\r\n\r\n" % len(body) + body[:5])
+        request(server, "GET", "/health")
+        time.sleep(0.3)  # by so much its time ends earlier
+        first = Stream(server, LONG).begun()
+        late.sendall(body[5:])
+        head, _, rest = b"".join(iter(lambda: late.recv(65536), b"")).decode().partition("\r\n\r\n")
+    assert '"code":"request_timeout"' in rest and "--request-time" in rest and "[DONE]" not in rest
+    if stream:
+        assert " 200 " in head and not rest.endswith("0\r\n\r\n")
+    else:
+        assert " 504 " in head and "x-should-retry: false" in head and json.loads(rest)["error"]["type"] == "server_error"
+    assert '"stop":"time"' in first.ended()
 
 
 @pytest.mark.parametrize("flag, sent", [("--header-time", b"GET /health HTTP/1.1\r\nHost: loc"), ("--idle-time", b""),

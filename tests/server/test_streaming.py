@@ -65,6 +65,20 @@ def test_chunks_are_the_whole_answer_in_pieces(server, model, echo):
         assert spelled.decode(errors="ignore") == part["text"].replace("\ufffd", "")
 
 
+@pytest.mark.parametrize("n", [1, 2])
+def test_long_chunks_come_in_their_order(server, n):
+    """An echo with logprobs is written on another thread: what follows waits for it, that of other choices too."""
+    fields = {"model": "bytes", "max_tokens": 40, "logprobs": 20, "echo": True, "n": n}
+    parts, chunks, whole = completion(server, "abcdefgh" * 50, **fields)
+    for choice in whole["choices"]:
+        own = [part for part in parts if part["index"] == choice["index"]]
+        assert "".join(part["text"] for part in own) == choice["text"] and own[0]["text"] == "abcdefgh" * 50
+        assert [part["finish_reason"] for part in own] == [None] * (len(own) - 1) + [choice["finish_reason"]]
+        for field, values in choice["logprobs"].items():
+            assert [v for part in own if part["logprobs"] for v in part["logprobs"][field]] == values
+    assert ["timings" in chunk for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+
+
 def exact(token):
     if not token.startswith("bytes:"):
         return token.encode()

@@ -180,7 +180,7 @@ class Echo:
         assert err == ""
         counters = json.loads(out.splitlines()[-1])
         assert counters["done"] == counters["headers"], "every request ends exactly once"
-        assert counters["gone"] <= counters["done"]
+        assert counters["gone"] <= counters["done"] and counters["body_bytes"] == 0
         return counters
 
 

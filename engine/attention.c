@@ -1,7 +1,6 @@
 /* attention.c: attention of runs of rows over pages. Called by the families, inside their loop over runs; owns nothing. */
 #include "attention.h"
 
-#include <omp.h>
 #include <string.h>
 
 size_t runs_make(const tile *t, bool strict, run *runs)
@@ -77,24 +76,36 @@ void run_gather(const tile *t, const run *r, size_t offset, size_t width, const 
     }
 }
 
+typedef struct heads_pass {
+    const tile *t;
+    const run *runs;
+    const head_layout *heads;
+    const float *q;
+    float *out;
+    size_t stride;
+} heads_pass;
+
+static void attend_head(const void *arg, size_t pair, unsigned thread)
+{
+    const heads_pass *p = arg;
+    const head_layout *heads = p->heads;
+    const run *r = &p->runs[pair / heads->count];
+    size_t first = pair % heads->count * heads->width, at = r->first * p->stride + first;
+    float *scores = run_scratch(p->t, thread, 0), log_sum[RUN_ROWS];
+    run_scores(p->t, r, heads->keys + first, heads->width, p->q + at, p->stride, scores, false);
+    run_softmax(p->t, r, scores, log_sum);
+    run_gather(p->t, r, heads->values + first, heads->width, scores, p->out + at, p->stride);
+}
+
 void softmax_attention(const tile *t, bool strict, const head_layout *heads, const float *q, float *out, size_t stride)
 {
     run runs[TILE_ROWS];
-    size_t n_runs = runs_make(t, strict, runs), width = heads->width, pairs = n_runs * heads->count;
-    int threads = tile_threads(t, runs_work(runs, n_runs) * heads->count * width);
-#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(dynamic)
-    for (size_t i = 0; i < pairs; i++) {
-        const run *r = &runs[i / heads->count];
-        size_t first = i % heads->count * width;
-        float *scores = run_scratch(t, 0), log_sum[RUN_ROWS];
-        run_scores(t, r, heads->keys + first, width, q + r->first * stride + first, stride, scores, false);
-        run_softmax(t, r, scores, log_sum);
-        run_gather(t, r, heads->values + first, width, scores, out + r->first * stride + first, stride);
-    }
+    size_t n = runs_make(t, strict, runs);
+    const heads_pass pass = {t, runs, heads, q, out, stride};
+    tile_each(t, n * heads->count, runs_work(runs, n) * heads->count * heads->width, attend_head, &pass);
 }
 
-float *run_scratch(const tile *t, unsigned buffer)
+float *run_scratch(const tile *t, unsigned thread, unsigned buffer)
 {
-    size_t thread = (size_t)omp_get_thread_num();
-    return t->work->scores + (thread * SCORE_BUFFERS + buffer) * RUN_ROWS * t->work->score_stride;
+    return t->work->scores + ((size_t)thread * SCORE_BUFFERS + buffer) * RUN_ROWS * t->work->score_stride;
 }

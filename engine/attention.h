@@ -49,7 +49,7 @@ typedef struct head_layout {
  * are `stride` apart. Runs on as many threads as it is worth. */
 void softmax_attention(const tile *t, bool strict, const head_layout *heads, const float *q, float *out, size_t stride);
 
-/* The scratch of the calling thread: SCORE_BUFFERS arrays [RUN_ROWS][score_stride]. */
-float *run_scratch(const tile *t, unsigned buffer);
+/* The scratch of a thread of the team: SCORE_BUFFERS arrays [RUN_ROWS][score_stride]. */
+float *run_scratch(const tile *t, unsigned thread, unsigned buffer);
 
 #endif

@@ -4,12 +4,12 @@
 #include "batch.h"
 
 #include "attention.h"
+#include "cpus.h"
 #include "sequence.h"
 #include "status.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ enum { MOST_NUMBERS = 1 << 27 }; /* of a workspace, and of what rows keep: half 
 struct descent_batch {
     descent_cache *cache;
     const kernels *kernels;
-    unsigned threads;
+    team *team;
     row *rows; /* [n] of max_rows; a sequence's rows stand together, in order of position */
     size_t n, max_rows;
     row **order;                /* [max_rows] the rows of a step */
@@ -64,7 +64,7 @@ static bool reserve_scores(descent_batch *b, size_t longest)
     workspace *w = &b->work;
     if (longest <= w->score_room) return true;
     size_t room = whole_vectors(longest > 2 * w->score_room ? longest : 2 * w->score_room);
-    float *scores = descent_alloc(b->threads * SCORE_BUFFERS * RUN_ROWS * room, sizeof *scores);
+    float *scores = descent_alloc(team_threads(b->team) * SCORE_BUFFERS * RUN_ROWS * room, sizeof *scores);
     if (!scores) return false;
     free(w->scores);
     w->scores = scores;
@@ -103,7 +103,6 @@ descent_code descent_batch_create(descent_cache *cache, const descent_batch_opti
     b->cache = cache;
     b->kernels = kernels_get();
     b->max_rows = options->max_rows ? options->max_rows : DEFAULT_ROWS;
-    b->threads = options->threads ? options->threads : (unsigned)omp_get_num_procs();
     size_t frozen = whole_vectors(cache->model->frozen);
     if (frozen > 0 && b->max_rows > MOST_NUMBERS / frozen) {
         size_t rows = b->max_rows;
@@ -112,7 +111,8 @@ descent_code descent_batch_create(descent_cache *cache, const descent_batch_opti
                             "%zu rows of this model keep %zu numbers each; a batch holds at most %d in all", rows, frozen,
                             MOST_NUMBERS);
     }
-    if (!make_rows(b) || !make_workspace(b)) {
+    b->team = team_create(options->threads ? options->threads : cpus_available());
+    if (!b->team || !make_rows(b) || !make_workspace(b)) {
         descent_batch_destroy(b);
         return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a batch of %zu rows", b->max_rows);
     }
@@ -124,6 +124,7 @@ void descent_batch_destroy(descent_batch *b)
 {
     if (!b) return;
     while (b->n > 0) descent_batch_remove(b, b->rows[b->n - 1].sequence);
+    team_destroy(b->team);
     free(b->work.scores);
     free(b->arrays);
     free(b->rows);
@@ -318,7 +319,7 @@ static void run_tile(descent_batch *b, row **rows, size_t n)
     tile t = {.model = b->cache->model,
               .cache = b->cache,
               .kernels = b->kernels,
-              .threads = b->threads,
+              .team = b->team,
               .work = &b->work,
               .rows = rows,
               .n = n};
@@ -385,7 +386,8 @@ descent_code descent_batch_step(descent_batch *b, descent_step_report *report, d
     for (size_t i = 0; i < n; i++)
         if (b->order[i]->position >= longest) longest = b->order[i]->position + 1;
     if (!reserve_scores(b, longest))
-        return descent_fail(status, DESCENT_NO_MEMORY, "no memory to attend to %zu tokens on %u threads", longest, b->threads);
+        return descent_fail(status, DESCENT_NO_MEMORY, "no memory to attend to %zu tokens on %u threads", longest,
+                            team_threads(b->team));
     size_t most = b->work.rows;
     for (size_t i = 0; i < n; i++) reach_planes(b, b->order[i]);
     for (size_t i = 0; i < n; i += most) run_tile(b, b->order + i, n - i < most ? n - i : most);
@@ -455,7 +457,7 @@ descent_code descent_batch_logits(descent_batch *b, const descent_reading *readi
     float *normed = b->work.wide[0];
     for (size_t first = 0; first < count; first += b->work.rows) {
         size_t n = count - first < b->work.rows ? count - first : b->work.rows;
-        tile t = {.model = model, .cache = b->cache, .kernels = b->kernels, .threads = b->threads, .work = &b->work, .n = n};
+        tile t = {.model = model, .cache = b->cache, .kernels = b->kernels, .team = b->team, .work = &b->work, .n = n};
         for (size_t i = 0; i < n; i++) {
             const descent_reading *r = &readings[first + i];
             const page *p = sequence_page(r->sequence, r->position);

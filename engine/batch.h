@@ -8,6 +8,7 @@
 #define DESCENT_BATCH_H
 
 #include "cache.h"
+#include "parallel.h"
 
 enum { TILE_ROWS = 128 };
 
@@ -42,7 +43,7 @@ typedef struct tile {
     const descent_model *model;
     const descent_cache *cache;
     const kernels *kernels;
-    unsigned threads;
+    team *team;
     workspace *work;
     row **rows;
     size_t n;
@@ -61,8 +62,39 @@ void tile_project(const tile *t, const matrix *w, const float *bias, const float
 /* Y = U W. */
 void tile_project_back(const tile *t, const matrix *w, const float *u, size_t u_stride, float *y, size_t y_stride, bool add);
 
-/* Threads worth waking for so many multiply-adds (an exponential is some 20). */
-int tile_threads(const tile *t, size_t multiply_adds);
+/* part(arg, i, thread) for every i below n, on the team's threads where so many multiply-adds of floats (an exponential is
+ * some 20) are worth sharing, else in order. */
+void tile_each(const tile *t, size_t n, size_t multiply_adds, team_part part, const void *arg);
+
+/* Whether n parts of equal work, each by one thread, keep most of the team busy. */
+bool tile_even(const tile *t, size_t n);
+
+/* Hidden layers: what enters is multiplied with a hidden unit's weights, and what comes of it with the same, or others, on the
+ * way out. They are computed PRODUCT_GROUP units at a time, in one pass over the weights.
+ *
+ * hidden_units fills columns [first, last) of the arrays [n][hidden_stride] that the sums read, on the calling thread. It is
+ * the family's affair; first is a multiple of PRODUCT_CUT. */
+typedef void (*hidden_units)(const tile *t, const void *arg, size_t first, size_t last);
+
+/* out = sum over hidden units f of in[f] w_f, w_f being row f of W or, with `columns`, its column f: of PRODUCT_GROUP units
+ * at a time, the groups' sums added in order. out and scratch are [n][wide_stride]; scratch has work->rows rows. */
+typedef struct hidden_sum {
+    const matrix *w;
+    bool columns;
+    const float *in;
+    float *out, *scratch;
+} hidden_sum;
+
+/* Fills all `hidden` units, of `multiply_adds` in all for the tile, and forms the sums. */
+void tile_hidden(const tile *t, size_t hidden, size_t multiply_adds, hidden_units units, const void *arg,
+                 const hidden_sum *sums, size_t n_sums);
+
+/* For parts of a tile's work: rows [first, last) of a product, with their bias (or NULL), on the calling thread. */
+void tile_project_rows(const tile *t, const matrix *w, const float *bias, const float *x, size_t x_stride, float *y,
+                       size_t y_stride, size_t first, size_t last);
+
+/* Multiply-adds of a product with the tile's rows, in those of floats: small integers are faster. */
+size_t tile_product_work(const tile *t, const matrix *w);
 
 /* Copies the rows' states into X, with their interventions on x; puts the next states back. A row whose next state is not
  * finite ends its sequence, and the rows of sequences that have ended stay as they were. */

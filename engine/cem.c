@@ -176,14 +176,30 @@ static void weigh_by_diagonal(const tile *t, const run *r, const float *g, const
 
 /* Scores, softmax and sums of every head of one run. OUTPUT [heads of rotated keys] and DIAGONAL_SUM (sum over heads of
  * d_k * sum_j p_kij u_j) where the gradient is wanted. */
-static void attend(const tile *t, const attention *y, const run *r, const float *g, bool gradient, energies energy)
+typedef struct attention_pass {
+    const tile *t;
+    const attention *y;
+    const run *runs;
+    const float *g;
+    bool gradient;
+    energies energy;
+} attention_pass;
+
+static void attend(const void *arg, size_t i, unsigned thread)
 {
+    const attention_pass *p = arg;
+    const tile *t = p->t;
+    const attention *y = p->y;
+    const run *r = &p->runs[i];
+    const float *g = p->g;
+    bool gradient = p->gradient;
+    energies energy = p->energy;
     const layered *w = t->model->weights;
     workspace *k = t->work;
     size_t C = t->model->info.width, D = w->head_width, ws = k->wide_stride, ss = k->score_stride;
     size_t inputs = slot_part(C); /* where a slot has u_j, behind R_j W^K u_j */
-    float *scores = run_scratch(t, HEAD_SCORES), *shared = run_scratch(t, SHARED_SCORES),
-          *summed = run_scratch(t, SUMMED_WEIGHTS);
+    float *scores = run_scratch(t, thread, HEAD_SCORES), *shared = run_scratch(t, thread, SHARED_SCORES),
+          *summed = run_scratch(t, thread, SUMMED_WEIGHTS);
     const float *query = k->wide[QUERY] + r->first * ws;
     float *output = k->wide[OUTPUT] + r->first * ws, *sum = k->wide[DIAGONAL_SUM] + r->first * ws;
     float *weighed = k->wide[DIAGONAL_G] + r->first * ws, *mixed = k->wide[DIAGONAL_U] + r->first * ws;
@@ -237,9 +253,7 @@ static void attention_force(const tile *t, const attention *y, const float *g, b
     }
     run runs[TILE_ROWS];
     size_t n_runs = runs_make(t, false, runs);
-    int threads = tile_threads(t, runs_work(runs, n_runs) * t->model->slot);
-#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(dynamic)
-    for (size_t i = 0; i < n_runs; i++) attend(t, y, &runs[i], g, gradient, energy);
+    tile_each(t, n_runs, runs_work(runs, n_runs) * t->model->slot, attend, &(attention_pass){t, y, runs, g, gradient, energy});
     if (!gradient) return;
     for (size_t i = 0; i < t->n; i++) layered_rotate(w, t->rows[i]->position, -1, k->wide[OUTPUT] + i * ws);
     tile_project_back(t, &y->wq, k->wide[OUTPUT], ws, k->wide[GRADIENT], ws, false);
@@ -354,12 +368,36 @@ static double antiderivative(double z, activation act)
     return z * softplus + li2 + pi * pi / 12;
 }
 
+typedef struct mlp_pass {
+    const mlp *y;
+    const float *g;
+} mlp_pass;
+
+/* Hidden units [first, last): Z = up g, ACTIVATED = v_i * act(z). */
+static void mlp_units(const tile *t, const void *arg, size_t first, size_t last)
+{
+    const mlp_pass *p = arg;
+    workspace *k = t->work;
+    size_t hs = k->hidden_stride, n = last - first;
+    tile_project_rows(t, &p->y->up, NULL, p->g, k->wide_stride, k->hidden[Z], hs, first, last);
+    for (size_t i = 0; i < t->n; i++) {
+        const float *z = k->hidden[Z] + i * hs + first, *gate = t->rows[i]->frozen + first;
+        float *a = k->hidden[ACTIVATED] + i * hs + first;
+        if (p->y->act == GELU)
+            t->kernels->gelu(z, n, a, k->hidden[SLOPE] + i * hs + first);
+        else
+            t->kernels->silu(z, n, a);
+        for (size_t m = 0; m < n; m++) a[m] *= gate[m];
+    }
+}
+
 /* E_i = -sum_m v_im Phi(z_m),  GRADIENT = -up^T ( v_i * act(z) ),  z = up g */
 static void mlp_force(const tile *t, const mlp *y, const float *g, bool gradient, energies energy)
 {
     workspace *k = t->work;
     size_t C = t->model->info.width, M = y->up.rows, ws = k->wide_stride, hs = k->hidden_stride;
-    tile_project(t, &y->up, NULL, g, ws, k->hidden[Z], hs, false);
+    const hidden_sum back = {.w = &y->up, .in = k->hidden[ACTIVATED], .out = k->wide[GRADIENT], .scratch = k->wide[QUERY]};
+    tile_hidden(t, M, 2 * tile_product_work(t, &y->up) + 20 * t->n * M, mlp_units, &(mlp_pass){y, g}, &back, gradient);
     for (size_t i = 0; energy && i < t->n; i++) {
         double sum = 0;
         for (size_t m = 0; m < M; m++)
@@ -367,18 +405,6 @@ static void mlp_force(const tile *t, const mlp *y, const float *g, bool gradient
         energy[i][0] = (float)-sum;
     }
     if (!gradient) return;
-    int threads = tile_threads(t, t->n * M * 20);
-#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
-    for (size_t i = 0; i < t->n; i++) {
-        const float *z = k->hidden[Z] + i * hs;
-        float *a = k->hidden[ACTIVATED] + i * hs;
-        if (y->act == GELU)
-            t->kernels->gelu(z, M, a, k->hidden[SLOPE] + i * hs);
-        else
-            t->kernels->silu(z, M, a);
-        for (size_t m = 0; m < M; m++) a[m] *= t->rows[i]->frozen[m];
-    }
-    tile_project_back(t, &y->up, k->hidden[ACTIVATED], hs, k->wide[GRADIENT], ws, false);
     for (size_t i = 0; i < t->n; i++)
         for (size_t c = 0; c < C; c++) k->wide[GRADIENT][i * ws + c] = -k->wide[GRADIENT][i * ws + c];
 }

@@ -386,7 +386,7 @@ typedef struct descent_batch descent_batch;
 
 typedef struct descent_batch_options {
     uint32_t max_rows; /* rows enrolled at once, 1..65536; 0: 512 */
-    uint32_t threads;  /* 0: as many as the process may use */
+    uint32_t threads;  /* 0: as many as the affinity and the control groups of the process allow */
 } descent_batch_options;
 
 DESCENT_API descent_code descent_batch_create(descent_cache *cache, const descent_batch_options *options, descent_batch **batch,
@@ -487,7 +487,7 @@ typedef struct descent_generation descent_generation;
 
 typedef struct descent_scheduler_options {
     descent_cache_options cache;
-    uint32_t threads;     /* 0: as many as the process may use */
+    uint32_t threads;     /* 0: as many as the affinity and the control groups of the process allow */
     uint32_t chunk;       /* rows of prompts in flight at once; 0: 128 */
     uint32_t max_running; /* generations that hold cache at once, 1..4096; 0: 64 */
 } descent_scheduler_options;

@@ -111,6 +111,17 @@ static void mlp_describe(const layered *w, const void *weights, char *text, size
     (void)snprintf(text, size, "swiglu mlp");
 }
 
+/* RAISED = silu(GATED) * RAISED, of one row. */
+static void gate(const void *arg, size_t i, unsigned thread)
+{
+    (void)thread;
+    const tile *t = arg;
+    size_t M = ((const layered *)t->model->weights)->hidden, at = i * t->work->hidden_stride;
+    float *gated = t->work->hidden[GATED] + at, *raised = t->work->hidden[RAISED] + at;
+    t->kernels->silu(gated, M, gated);
+    for (size_t j = 0; j < M; j++) raised[j] *= gated[j];
+}
+
 static void mlp_step(const tile *t, const void *weights, energies energy)
 {
     (void)energy;
@@ -120,12 +131,7 @@ static void mlp_step(const tile *t, const void *weights, energies energy)
     float *gated = k->hidden[GATED], *raised = k->hidden[RAISED];
     tile_project(t, &m->gate, NULL, k->wide[WIDE_G], ws, gated, hs, false);
     tile_project(t, &m->up, NULL, k->wide[WIDE_G], ws, raised, hs, false);
-    int threads = tile_threads(t, t->n * M * 20);
-#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
-    for (size_t i = 0; i < t->n; i++) {
-        t->kernels->silu(gated + i * hs, M, gated + i * hs);
-        for (size_t j = 0; j < M; j++) raised[i * hs + j] *= gated[i * hs + j];
-    }
+    tile_each(t, t->n, t->n * M * 20, gate, t);
     add_projected(t, &m->down, raised, hs);
 }
 

@@ -182,65 +182,158 @@ static void nrgpt_final_norm(const descent_model *model, const float *x, float *
 /* ---- Forces ---------------------------------------------------------------------------------------------------- */
 
 enum wide { X, G, NEXT_X, NEXT_G, ATTENTION, FEED, QUERY, MIXED, INNER, INNER_VALUE, INNER_SLOPE, RATED };
+enum { OUTPUT = RATED, SCRATCH = QUERY, BACK_SUM = MIXED, BACK_SCRATCH = INNER }; /* at other times of a step */
 enum hidden { Z, VALUE, SLOPE, BACK };
 enum term { TERM_ATTENTION, TERM_FEED_FORWARD };
 
 typedef float (*energies)[DESCENT_MAX_TERMS];
 
-/* One head: its share of the energy, and alpha_h u_h into MIXED where the gradient is wanted. */
-static void attend(const tile *t, const run *runs, size_t n_runs, uint32_t head, bool gradient, energies energy)
+typedef struct attention_pass {
+    const tile *t;
+    const run *runs;
+    size_t n_runs;
+    const float *g;
+    bool gradient;
+    uint32_t head;  /* where parts are runs of one head */
+    float *log_sum; /* log sum_j exp(beta q . g_j), of every row */
+} attention_pass;
+
+/* One head over one run: from QUERY to alpha_h u_h in MIXED where the gradient is wanted. The head's rows begin at `base`. */
+static void attend(const attention_pass *p, const run *r, uint32_t head, size_t base, unsigned thread)
 {
+    const tile *t = p->t;
+    const nrgpt *w = t->model->weights;
+    size_t C = t->model->info.width, stride = t->work->wide_stride, first = base + r->first;
+    float *query = t->work->wide[QUERY] + first * stride, *u = t->work->wide[MIXED] + first * stride;
+    float *scores = run_scratch(t, thread, 0), alpha = w->alpha ? w->alpha[head] : 1.0f;
+    if (w->beta != 1.0f)
+        for (size_t m = 0; m < r->n; m++)
+            for (size_t c = 0; c < C; c++) query[m * stride + c] *= w->beta;
+    run_scores(t, r, 0, C, query, stride, scores, false);
+    run_softmax(t, r, scores, p->log_sum + first);
+    if (!p->gradient) return;
+    run_gather(t, r, 0, C, scores, u, stride);
+    for (size_t m = 0; alpha != 1.0f && m < r->n; m++)
+        for (size_t c = 0; c < C; c++) u[m * stride + c] *= alpha;
+}
+
+static void attend_run(const void *arg, size_t i, unsigned thread)
+{
+    const attention_pass *p = arg;
+    attend(p, &p->runs[i], p->head, 0, thread);
+}
+
+/* All of one head, while H_h is in cache: OUTPUT = H_h (alpha_h u_h) in rows of its own. */
+static void attend_head(const void *arg, size_t head, unsigned thread)
+{
+    const attention_pass *p = arg;
+    const tile *t = p->t;
+    const nrgpt *w = t->model->weights;
+    size_t stride = t->work->wide_stride, base = head * t->n;
+    float *const *wide = t->work->wide;
+    product query = product_whole(&w->h[head], p->g, stride, t->n, wide[QUERY] + base * stride, stride);
+    product output =
+        product_whole(&w->h[head], wide[MIXED] + base * stride, stride, t->n, wide[OUTPUT] + base * stride, stride);
+    t->kernels->project_back(&query);
+    for (size_t i = 0; i < p->n_runs; i++) attend(p, &p->runs[i], (uint32_t)head, base, thread);
+    if (p->gradient) t->kernels->project(&output);
+}
+
+/* A head's share of the energy, from its log sums, and with them its share of the gradient, from its rows of OUTPUT. */
+static void add_head(const attention_pass *p, uint32_t head, size_t base, energies energy)
+{
+    const tile *t = p->t;
     const nrgpt *w = t->model->weights;
     size_t C = t->model->info.width, stride = t->work->wide_stride;
-    float alpha = w->alpha ? w->alpha[head] : 1.0f;
-    const float *query = t->work->wide[QUERY];
-    float *mixed = t->work->wide[MIXED];
-    int threads = tile_threads(t, runs_work(runs, n_runs) * C);
-#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(dynamic)
-    for (size_t i = 0; i < n_runs; i++) {
-        const run *r = &runs[i];
-        float *scores = run_scratch(t, 0), log_sum[RUN_ROWS];
-        run_scores(t, r, 0, C, query + r->first * stride, stride, scores, false);
-        run_softmax(t, r, scores, log_sum);
-        for (size_t m = 0; energy && m < r->n; m++) energy[r->first + m][TERM_ATTENTION] -= alpha / w->beta * log_sum[m];
-        if (!gradient) continue;
-        float *u = mixed + r->first * stride;
-        run_gather(t, r, 0, C, scores, u, stride);
-        for (size_t m = 0; m < r->n; m++)
-            for (size_t c = 0; c < C; c++) u[m * stride + c] *= alpha;
+    float alpha = w->alpha ? w->alpha[head] : 1.0f, *sum = t->work->wide[ATTENTION];
+    const float *output = t->work->wide[OUTPUT] + base * stride;
+    for (size_t i = 0; energy && i < t->n; i++) energy[i][TERM_ATTENTION] -= alpha / w->beta * p->log_sum[base + i];
+    for (size_t i = 0; p->gradient && i < t->n; i++) {
+        if (head == 0)
+            memcpy(sum + i * stride, output + i * stride, C * sizeof *sum);
+        else
+            for (size_t c = 0; c < C; c++) sum[i * stride + c] += output[i * stride + c];
     }
 }
 
-/* ATTENTION = sum_h H_h (alpha_h u_h) = -grad_AT at g, the keys of the rows' planes held fixed. */
+/* ATTENTION = sum_h H_h (alpha_h u_h) = -grad_AT at g, the keys of the rows' planes held fixed.
+ *
+ * Few rows: a thread takes whole heads. Many rows use H_h often enough; then it is each product that is shared. */
 static void attention_force(const tile *t, const float *g, bool gradient, energies energy)
 {
     const nrgpt *w = t->model->weights;
-    size_t C = t->model->info.width, stride = t->work->wide_stride;
-    float *query = t->work->wide[QUERY];
+    workspace *k = t->work;
+    size_t C = t->model->info.width, stride = k->wide_stride;
     run runs[TILE_ROWS];
-    size_t n_runs = runs_make(t, w->strict, runs);
+    float log_sum[TILE_ROWS];
+    attention_pass p = {
+        .t = t, .runs = runs, .n_runs = runs_make(t, w->strict, runs), .g = g, .gradient = gradient, .log_sum = log_sum};
+    size_t attending = runs_work(runs, p.n_runs) * C;
+    if (w->heads * t->n <= k->rows && tile_even(t, w->heads)) {
+        size_t products = 2 * tile_product_work(t, &w->h[0]);
+        tile_each(t, w->heads, w->heads * (products + attending), attend_head, &p);
+        for (uint32_t h = 0; h < w->heads; h++) add_head(&p, h, h * t->n, energy);
+        return;
+    }
     for (uint32_t h = 0; h < w->heads; h++) {
-        tile_project_back(t, &w->h[h], g, stride, query, stride, false);
-        if (w->beta != 1.0f)
-            for (size_t i = 0; i < t->n; i++)
-                for (size_t c = 0; c < C; c++) query[i * stride + c] *= w->beta;
-        attend(t, runs, n_runs, h, gradient, energy);
-        if (gradient) tile_project(t, &w->h[h], NULL, t->work->wide[MIXED], stride, t->work->wide[ATTENTION], stride, h > 0);
+        p.head = h;
+        tile_project_back(t, &w->h[h], g, stride, k->wide[QUERY], stride, false);
+        tile_each(t, p.n_runs, attending, attend_run, &p);
+        if (gradient) tile_project(t, &w->h[h], NULL, k->wide[MIXED], stride, k->wide[OUTPUT], stride, false);
+        add_head(&p, h, 0, energy);
     }
 }
 
-/* value = gelu(z), slope = gelu'(z), row by row. */
-static void activate(const tile *t, const float *z, size_t width, size_t stride, float *value, float *slope)
+static void multiply(float *a, const float *b, size_t n)
 {
-    int threads = tile_threads(t, t->n * width * 20);
-#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
-    for (size_t i = 0; i < t->n; i++) t->kernels->gelu(z + i * stride, width, value + i * stride, slope + i * stride);
+    for (size_t k = 0; k < n; k++) a[k] *= b[k];
 }
 
-static void multiply(const tile *t, float *a, const float *b, size_t width, size_t stride)
+/* value = gelu(z), slope = gelu'(z) of one row, z = INNER. */
+static void activate_inner(const void *arg, size_t i, unsigned thread)
 {
+    (void)thread;
+    const tile *t = arg;
+    size_t at = i * t->work->wide_stride;
+    float *const *wide = t->work->wide;
+    t->kernels->gelu(wide[INNER] + at, t->model->info.width, wide[INNER_VALUE] + at, wide[INNER_SLOPE] + at);
+}
+
+/* Hidden units [first, last) from `in`: Z = W in + b, VALUE = gelu(Z), SLOPE = gelu'(Z). */
+static void activate_hidden(const tile *t, const matrix *w, const float *bias, const float *in, size_t first, size_t last)
+{
+    workspace *k = t->work;
+    size_t hs = k->hidden_stride;
+    tile_project_rows(t, w, bias, in, k->wide_stride, k->hidden[Z], hs, first, last);
+    for (size_t at = first; at < t->n * hs; at += hs)
+        t->kernels->gelu(k->hidden[Z] + at, last - first, k->hidden[VALUE] + at, k->hidden[SLOPE] + at);
+}
+
+/* Hidden units of -|gelu(W in + b)|^2: BACK = gelu(z) gelu'(z), half the gradient with respect to -z. `layer` is in and W. */
+typedef struct squared_layer {
+    const matrix *w;
+    const float *bias, *in;
+} squared_layer;
+
+static void squared_units(const tile *t, const void *layer, size_t first, size_t last)
+{
+    const squared_layer *l = layer;
+    workspace *k = t->work;
+    activate_hidden(t, l->w, l->bias, l->in, first, last);
     for (size_t i = 0; i < t->n; i++)
-        for (size_t k = 0; k < width; k++) a[i * stride + k] *= b[i * stride + k];
+        for (size_t f = i * k->hidden_stride + first; f < i * k->hidden_stride + last; f++)
+            k->hidden[BACK][f] = k->hidden[VALUE][f] * k->hidden[SLOPE][f];
+}
+
+/* E = -|gelu(W in + b)|^2 and, in `out`, W^T( gelu(z) gelu'(z) ), to be multiplied by -2. */
+static void squared_force(const tile *t, const squared_layer *l, float *out, bool gradient, energies energy)
+{
+    workspace *k = t->work;
+    size_t F = l->w->rows, hs = k->hidden_stride;
+    const hidden_sum back = {.w = l->w, .in = k->hidden[BACK], .out = out, .scratch = k->wide[SCRATCH]};
+    tile_hidden(t, F, 2 * tile_product_work(t, l->w) + 20 * t->n * F, squared_units, l, &back, gradient);
+    for (size_t i = 0; energy && i < t->n; i++)
+        energy[i][TERM_FEED_FORWARD] = (float)-dot(k->hidden[VALUE] + i * hs, k->hidden[VALUE] + i * hs, F);
 }
 
 /* E = -|gelu(W g + b)|^2,  grad = -2 W^T( gelu(z) gelu'(z) ) */
@@ -248,16 +341,9 @@ static void ff1_force(const tile *t, const float *g, bool gradient, energies ene
 {
     const nrgpt *w = t->model->weights;
     workspace *k = t->work;
-    size_t F = w->hidden, hs = k->hidden_stride, ws = k->wide_stride;
-    tile_project(t, &w->w1, w->b1, g, ws, k->hidden[Z], hs, false);
-    activate(t, k->hidden[Z], F, hs, k->hidden[VALUE], k->hidden[SLOPE]);
-    for (size_t i = 0; energy && i < t->n; i++)
-        energy[i][TERM_FEED_FORWARD] = (float)-dot(k->hidden[VALUE] + i * hs, k->hidden[VALUE] + i * hs, F);
-    if (!gradient) return;
-    multiply(t, k->hidden[VALUE], k->hidden[SLOPE], F, hs);
-    tile_project_back(t, &w->w1, k->hidden[VALUE], hs, k->wide[FEED], ws, false);
-    for (size_t i = 0; i < t->n; i++)
-        for (size_t c = 0; c < t->model->info.width; c++) k->wide[FEED][i * ws + c] *= -2.0f;
+    squared_force(t, &(squared_layer){&w->w1, w->b1, g}, k->wide[FEED], gradient, energy);
+    for (size_t i = 0; gradient && i < t->n; i++)
+        for (size_t c = 0; c < t->model->info.width; c++) k->wide[FEED][i * k->wide_stride + c] *= -2.0f;
 }
 
 /* E = -|gelu(W2 gelu(W1 g + b1) + b2)|^2 */
@@ -265,39 +351,46 @@ static void ff2_force(const tile *t, const float *g, bool gradient, energies ene
 {
     const nrgpt *w = t->model->weights;
     workspace *k = t->work;
-    size_t C = t->model->info.width, F = w->hidden, hs = k->hidden_stride, ws = k->wide_stride;
+    size_t C = t->model->info.width, ws = k->wide_stride;
     tile_project(t, &w->w1, w->b1, g, ws, k->wide[INNER], ws, false);
-    activate(t, k->wide[INNER], C, ws, k->wide[INNER_VALUE], k->wide[INNER_SLOPE]);
-    tile_project(t, &w->w2, w->b2, k->wide[INNER_VALUE], ws, k->hidden[Z], hs, false);
-    activate(t, k->hidden[Z], F, hs, k->hidden[VALUE], k->hidden[SLOPE]);
-    for (size_t i = 0; energy && i < t->n; i++)
-        energy[i][TERM_FEED_FORWARD] = (float)-dot(k->hidden[VALUE] + i * hs, k->hidden[VALUE] + i * hs, F);
+    tile_each(t, t->n, t->n * C * 20, activate_inner, t);
+    squared_force(t, &(squared_layer){&w->w2, w->b2, k->wide[INNER_VALUE]}, k->wide[INNER], gradient, energy);
     if (!gradient) return;
-    multiply(t, k->hidden[VALUE], k->hidden[SLOPE], F, hs);
-    tile_project_back(t, &w->w2, k->hidden[VALUE], hs, k->wide[INNER], ws, false);
-    multiply(t, k->wide[INNER], k->wide[INNER_SLOPE], C, ws);
+    for (size_t i = 0; i < t->n; i++) multiply(k->wide[INNER] + i * ws, k->wide[INNER_SLOPE] + i * ws, C);
     tile_project_back(t, &w->w1, k->wide[INNER], ws, k->wide[FEED], ws, false);
     for (size_t i = 0; i < t->n; i++)
         for (size_t c = 0; c < C; c++) k->wide[FEED][i * ws + c] *= -2.0f;
 }
 
-/* E = -g . y, y = W2 gelu(z) + b2;  grad = -( y + W1^T( (W2^T g) gelu'(z) ) ),  z = W1 g + b1 */
+/* Hidden units of FF2W: VALUE = gelu(z), BACK = (W2^T g) gelu'(z),  z = W1 g + b1 */
+static void ff2w_units(const tile *t, const void *g, size_t first, size_t last)
+{
+    const nrgpt *w = t->model->weights;
+    workspace *k = t->work;
+    size_t hs = k->hidden_stride;
+    activate_hidden(t, &w->w1, w->b1, g, first, last);
+    product back = product_whole(&w->w2, g, k->wide_stride, t->n, k->hidden[BACK], hs);
+    back.first_col = first;
+    back.last_col = last;
+    t->kernels->project_back(&back);
+    for (size_t at = first; at < t->n * hs; at += hs) multiply(k->hidden[BACK] + at, k->hidden[SLOPE] + at, last - first);
+}
+
+/* E = -g . y, y = W2 gelu(z) + b2;  grad = -( y + W1^T( (W2^T g) gelu'(z) ) ) */
 static void ff2w_force(const tile *t, const float *g, bool gradient, energies energy)
 {
     const nrgpt *w = t->model->weights;
     workspace *k = t->work;
-    size_t C = t->model->info.width, F = w->hidden, hs = k->hidden_stride, ws = k->wide_stride;
-    tile_project(t, &w->w1, w->b1, g, ws, k->hidden[Z], hs, false);
-    activate(t, k->hidden[Z], F, hs, k->hidden[VALUE], k->hidden[SLOPE]);
-    tile_project(t, &w->w2, w->b2, k->hidden[VALUE], hs, k->wide[FEED], ws, false);
-    for (size_t i = 0; energy && i < t->n; i++)
-        energy[i][TERM_FEED_FORWARD] = (float)-dot(g + i * ws, k->wide[FEED] + i * ws, C);
-    if (!gradient) return;
-    tile_project_back(t, &w->w2, g, ws, k->hidden[BACK], hs, false);
-    multiply(t, k->hidden[BACK], k->hidden[SLOPE], F, hs);
-    tile_project_back(t, &w->w1, k->hidden[BACK], hs, k->wide[FEED], ws, true);
+    size_t C = t->model->info.width, F = w->hidden, ws = k->wide_stride;
+    float *y = k->wide[FEED], *back = k->wide[BACK_SUM];
+    const hidden_sum sums[] = {{.w = &w->w2, .columns = true, .in = k->hidden[VALUE], .out = y, .scratch = k->wide[SCRATCH]},
+                               {.w = &w->w1, .in = k->hidden[BACK], .out = back, .scratch = k->wide[BACK_SCRATCH]}};
+    tile_hidden(t, F, 4 * tile_product_work(t, &w->w1) + 20 * t->n * F, ff2w_units, g, sums, gradient ? 2 : 1);
     for (size_t i = 0; i < t->n; i++)
-        for (size_t c = 0; c < C; c++) k->wide[FEED][i * ws + c] = -k->wide[FEED][i * ws + c];
+        for (size_t c = 0; c < C; c++) y[i * ws + c] += w->b2[c];
+    for (size_t i = 0; energy && i < t->n; i++) energy[i][TERM_FEED_FORWARD] = (float)-dot(g + i * ws, y + i * ws, C);
+    for (size_t i = 0; gradient && i < t->n; i++)
+        for (size_t c = 0; c < C; c++) y[i * ws + c] = -(y[i * ws + c] + back[i * ws + c]);
 }
 
 /* Energies at g, by term, and where wanted both gradients. */

@@ -1,57 +1,11 @@
-/* step.c: what every family's step is made of: products over a tile's rows on all threads, moving states between pages
- * and the tile, writing keys, and reporting to observers. Shapes: arrays are [rows of the tile][stride]. */
+/* step.c: what every family's step does beside its products: moving states between pages and the tile, writing keys, and
+ * reporting to observers. Shapes: arrays are [rows of the tile][stride]. */
 #include "batch.h"
 #include "exit.h"
 #include "sequence.h"
 
 #include <math.h>
-#include <omp.h>
 #include <string.h>
-
-/* ---- Products -------------------------------------------------------------------------------------------------- */
-
-int tile_threads(const tile *t, size_t multiply_adds)
-{
-    /* Some twenty microseconds of one thread: less is not worth waking the others, least of all on a busy machine. */
-    const size_t worth_sharing = (size_t)1 << 20;
-    return multiply_adds < worth_sharing ? 1 : (int)t->threads;
-}
-
-/* The part of n outputs that thread `i` of `threads` computes, cut where it may be cut. */
-static void share(size_t n, int i, int threads, size_t *first, size_t *last)
-{
-    size_t blocks = (n + PRODUCT_CUT - 1) / PRODUCT_CUT, k = (size_t)i, all = (size_t)threads;
-    *first = blocks * k / all * PRODUCT_CUT;
-    *last = blocks * (k + 1) / all * PRODUCT_CUT;
-    if (*last > n) *last = n;
-}
-
-void tile_project(const tile *t, const matrix *w, const float *bias, const float *x, size_t x_stride, float *y, size_t y_stride,
-                  bool add)
-{
-    int threads = tile_threads(t, w->rows * w->cols * t->n);
-#pragma omp parallel num_threads(threads) if (threads > 1)
-    {
-        product p = product_whole(w, x, x_stride, t->n, y, y_stride);
-        p.add = add;
-        share(w->rows, omp_get_thread_num(), omp_get_num_threads(), &p.first_row, &p.last_row);
-        if (p.first_row < p.last_row) t->kernels->project(&p);
-        for (size_t m = 0; bias && m < t->n; m++)
-            for (size_t r = p.first_row; r < p.last_row; r++) y[m * y_stride + r] += bias[r];
-    }
-}
-
-void tile_project_back(const tile *t, const matrix *w, const float *u, size_t u_stride, float *y, size_t y_stride, bool add)
-{
-    int threads = tile_threads(t, w->rows * w->cols * t->n);
-#pragma omp parallel num_threads(threads) if (threads > 1)
-    {
-        product p = product_whole(w, u, u_stride, t->n, y, y_stride);
-        p.add = add;
-        share(w->cols, omp_get_thread_num(), omp_get_num_threads(), &p.first_col, &p.last_col);
-        if (p.first_col < p.last_col) t->kernels->project_back(&p);
-    }
-}
 
 double dot(const float *a, const float *b, size_t n)
 {

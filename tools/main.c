@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 typedef struct subcommand {
     const char *name, *summary;
@@ -80,18 +79,8 @@ static int dispatch(int argc, char **argv)
     return command ? command->run(argc - 1, argv + 1) : refuse(name);
 }
 
-/* gcc's OpenMP lets a thread that waits spin for milliseconds, time that other threads of a server need, or sleep at once,
- * which costs each product more than it takes. It reads its environment before main does: so the program begins again with a
- * spin of some ten microseconds, unless the user has said how to wait. Where that fails it goes on as it is. */
-static void set_spinning(char **argv)
-{
-    if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) return;
-    if (setenv("GOMP_SPINCOUNT", "2000", 1) == 0) (void)execv("/proc/self/exe", argv);
-}
-
 int main(int argc, char **argv)
 {
-    set_spinning(argv);
     output_open();
     return output_close(dispatch(argc, argv));
 }

@@ -30,7 +30,6 @@ class Result:
 def environment():
     env = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
     env["TERM"] = "xterm"
-    env["OMP_WAIT_POLICY"] = "passive"  # threads that spin while they wait starve those that other tests have
     return env
 
 

@@ -2,7 +2,6 @@
 import os
 import re
 import subprocess
-import time
 
 import pytest
 
@@ -183,23 +182,3 @@ def test_no_escape_sequences_in_pipes(descent, made):
     for arguments in (["run", model, "a"], ["run", model, "a", "--trace"], ["info", model], ["--help"]):
         result = descent(*arguments)
         assert b"\x1b" not in result.out and "\x1b" not in result.err
-
-
-@pytest.mark.parametrize("given, spin", [({}, "2000"), ({"GOMP_SPINCOUNT": "5"}, "5"), ({"OMP_WAIT_POLICY": "passive"}, None)])
-def test_threads_that_wait_spin_for_a_moment_unless_told_otherwise(binary, shipped, given, spin):
-    """What OpenMP reads is in the environment of the program that waits for its prompt."""
-    env = {k: v for k, v in environment().items() if k not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
-    process = subprocess.Popen([binary, "run", shipped("nrgpt-shakespeare"), "-n", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                               stderr=subprocess.DEVNULL, env={**env, **given})
-    try:
-        def seen():
-            with open(f"/proc/{process.pid}/environ", "rb") as file:
-                return dict(entry.split(b"=", 1) for entry in file.read().split(b"\0") if b"=" in entry).get(b"GOMP_SPINCOUNT")
-
-        wanted, end = spin and spin.encode(), time.monotonic() + 30
-        while seen() != wanted and time.monotonic() < end:
-            time.sleep(0.005)
-        assert seen() == wanted
-        assert len(process.communicate(b"A", timeout=60)[0]) > 0 and process.returncode == 0
-    finally:
-        process.kill()

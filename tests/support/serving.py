@@ -23,12 +23,11 @@ class Server:
         """`models` as `serve` takes them; `flags` beside --port 0. Returns once /ready says so, unless told not to."""
         assert Path(binary).is_file(), f"{binary} is missing: build first, or set DESCENT_BUILD_DIR"
         command = [binary, "serve", *map(str, models), "--port", "0", *map(str, flags)]
-        env = {**os.environ, "OMP_WAIT_POLICY": "passive"}
         self.log = []  # lines of standard error
         self.told = False  # to end
         self._said = threading.Condition()
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                                        text=True, errors="replace", env=env)
+                                        text=True, errors="replace")
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         try:

@@ -5,6 +5,10 @@
  * prepare handle runs it once before the loop waits, after all callbacks of that turn: so what several writes gave a stream
  * leaves in one send. Accepting is done here because the daemon would spin when descriptors run out, and counts addresses
  * without knowing of proxies.
+ *
+ * A server closes in three steps: `closing` is asked for; at the `last_call` who waits to be accepted is accepted and nobody
+ * else, for a connection that the kernel took and nobody accepts is reset, and its client cannot know what became of what it
+ * sent; when what is being said there is answered, or shortly after, it is `stopping`.
  */
 #include "http_internal.h"
 
@@ -19,8 +23,9 @@
 
 enum {
     ACCEPTS_A_TURN = 64,
-    RUNS_A_TURN = 8,           /* the daemon may ask to be run again at once; others on the loop have their turn too */
-    ACCEPT_AGAIN_MS = 100,     /* how long accepting stands still when descriptors ran out */
+    RUNS_A_TURN = 8,       /* the daemon may ask to be run again at once; others on the loop have their turn too */
+    ACCEPT_AGAIN_MS = 100, /* how long accepting stands still when descriptors ran out */
+    LAST_CALL_MS = 200,
     CONNECTION_MEMORY = 32768, /* the daemon's for one: request line and headers, and what is being sent */
     BACKLOG = 4096,
     PROBE_INTERVAL_SECONDS = 5,
@@ -45,7 +50,7 @@ http_options http_options_defaults(void)
 
 /* ---- The daemon's turns ------------------------------------------------------------------------------------------ */
 
-static void close_now(http_server *server);
+static void close_step(http_server *server);
 
 void http_due(http_server *server)
 {
@@ -95,7 +100,7 @@ static void on_turn(uv_prepare_t *turn)
     http_server *server = turn->data;
     if (server->due) run_daemon(server);
     if (server->reserved < server->options.reserve) refill_reserve(server);
-    if (server->closing) close_now(server);
+    if (server->closing) close_step(server);
 }
 
 /* ---- Accepting --------------------------------------------------------------------------------------------------- */
@@ -130,12 +135,10 @@ void http_place_free(http_server *server)
     accept_start(server);
 }
 
-static void on_connection(uv_poll_t *watch, int status, int events)
+/* Accepts up to `most` of those that wait. */
+static void accept_some(http_server *server, int most)
 {
-    http_server *server = watch->data;
-    (void)status;
-    (void)events;
-    for (int i = 0; i < ACCEPTS_A_TURN; i++) {
+    for (int i = 0; i < most; i++) {
         if (server->open >= server->options.max_connections) {
             accept_pause(server);
             return;
@@ -156,6 +159,13 @@ static void on_connection(uv_poll_t *watch, int status, int events)
         http_connection_open(server, fd, &address, length);
         http_due(server);
     }
+}
+
+static void on_connection(uv_poll_t *watch, int status, int events)
+{
+    (void)status;
+    (void)events;
+    accept_some(watch->data, ACCEPTS_A_TURN);
 }
 
 /* ---- Listening --------------------------------------------------------------------------------------------------- */
@@ -243,7 +253,7 @@ static void close_handles(http_server *server)
                               (uv_handle_t *)&server->accept_again, (uv_handle_t *)&server->mhd_watch,
                               (uv_handle_t *)&server->accept_watch, NULL};
     for (uv_handle_t **handle = handles; *handle; handle++)
-        if ((*handle)->data) uv_close(*handle, on_handle_closed);
+        if ((*handle)->data && !uv_is_closing(*handle)) uv_close(*handle, on_handle_closed);
 }
 
 static bool start_handles(http_server *server, char message[HTTP_MESSAGE_SIZE])
@@ -339,10 +349,37 @@ void http_handle_closed(http_server *server)
     if (closed) closed(user);
 }
 
-/* Not from inside the daemon's callbacks, where http_close may have been called: from on_turn. */
+static void on_called(uv_timer_t *timer)
+{
+    http_server *server = timer->data;
+    server->called = true;
+}
+
+static void start_last_call(http_server *server)
+{
+    server->last_call = true;
+    accept_some(server, BACKLOG);
+    uv_close((uv_handle_t *)&server->accept_watch, on_handle_closed); /* before its descriptor goes */
+    (void)close(server->listener);
+    server->listener = -1;
+    (void)uv_timer_start(&server->accept_again, on_called, LAST_CALL_MS, 0);
+    (void)uv_timer_start(&server->again, on_again, 0, 0);
+}
+
+/* Somebody has asked, or may be about to, and has no answer yet. */
+static bool is_awaited(const http_server *server)
+{
+    for (const http_connection *connection = server->connections; connection; connection = connection->next) {
+        const http_request *request = connection->request;
+        bool asks = connection->phase == HTTP_HEADERS || connection->phase == HTTP_BODY;
+        if (asks || (request && request->kind == HTTP_WHOLE)) return true;
+    }
+    return server->lingering != NULL;
+}
+
 static void close_now(http_server *server)
 {
-    if (!server->daemon) return;
+    server->stopping = true;
     for (http_connection *connection = server->connections; connection; connection = connection->next) {
         http_request *request = connection->request;
         if (!request) http_connection_cut(connection, 0, NULL); /* in a handshake it may be suspended */
@@ -356,6 +393,15 @@ static void close_now(http_server *server)
     server->daemon = NULL;
     http_linger_end_all(server);
     close_handles(server);
+}
+
+/* Not from inside the daemon's callbacks, where http_close may have been called: from on_turn. */
+static void close_step(http_server *server)
+{
+    if (!server->last_call)
+        start_last_call(server);
+    else if (!server->stopping && (server->called || !is_awaited(server)))
+        close_now(server);
 }
 
 void http_close(http_server *server, void (*closed)(void *user), void *user)

@@ -80,8 +80,8 @@ uint16_t http_port(const http_server *server);
 /* Reads certificate and key again; connections that stand keep theirs. On failure -1, and the old ones stay. */
 int http_reload_tls(http_server *server, char message[HTTP_MESSAGE_SIZE]);
 size_t http_connections(const http_server *server);
-/* Ends what is open (streams by closing the connection), stops listening, frees everything; `closed` is called on the loop when
- * no handle is left. */
+/* Stops listening, answers whoever has connected and asks within a moment, ends what is open (streams by closing the
+ * connection), frees everything; `closed` is called on the loop when no handle is left. */
 void http_close(http_server *server, void (*closed)(void *user), void *user);
 
 /* ---- A request --------------------------------------------------------------------------------------------------- */

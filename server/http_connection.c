@@ -159,7 +159,7 @@ static void connection_closed(http_connection *connection)
     http_identity_release(connection->identity);
     uv_close((uv_handle_t *)&connection->watch, on_handle_closed);
     uv_close((uv_handle_t *)&connection->clock, on_handle_closed);
-    int kept = connection->linger && !server->closing ? fcntl(connection->fd, F_DUPFD_CLOEXEC, 0) : -1;
+    int kept = connection->linger && !server->stopping ? fcntl(connection->fd, F_DUPFD_CLOEXEC, 0) : -1;
     if (kept >= 0) {
         http_linger_start(server, kept, connection->peer);
     } else {

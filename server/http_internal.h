@@ -46,9 +46,10 @@ struct http_server {
     size_t open;                  /* and those that linger */
     struct http_linger *lingering;
     http_peers *peers;
-    http_tls *tls;  /* NULL: plain */
-    size_t handles; /* of libuv, not closed yet */
-    bool closing;
+    http_tls *tls;                     /* NULL: plain */
+    size_t handles;                    /* of libuv, not closed yet */
+    bool closing, last_call, stopping; /* one after the other: see http.c */
+    bool called;                       /* the time for the last call is over */
     void (*closed)(void *user);
     void *closed_user;
 };

@@ -1,11 +1,12 @@
 """The transport: requests, bodies, whole answers and streams, byte by byte."""
 import re
+import signal
 import subprocess
 import time
 
 import pytest
 
-from wire import BINARY, Wire, echo  # noqa: F401 (a fixture)
+from wire import BINARY, PATIENCE, Wire, echo  # noqa: F401 (a fixture)
 
 COMMENT = b": keep-alive\n\n"
 EVENT = b"data: xxxxxxxx\n\n"
@@ -78,6 +79,33 @@ def test_keep_alive_follows_the_version(echo, version, keep):
         assert wire.post("/echo", b"y").body == b"y"
     else:
         assert wire.rest() == b""
+
+
+def test_who_has_connected_before_the_end_is_answered(echo):
+    """The end was asked for before they came, but nobody had told the kernel."""
+    server = echo()
+    server.process.send_signal(signal.SIGSTOP)
+    server.process.stdin.close()
+    wires = [server.wire() for _ in range(3)]
+    wires[0].ask("GET", "/peer")
+    wires[1].ask("POST", "/echo", b"x" * 5000)
+    wires[2].ask("POST", "/refused", b"x" * 300000)
+    server.process.send_signal(signal.SIGCONT)
+    assert [wire.answer().status for wire in wires] == [200, 200, 413]
+    assert wires[0].rest() == wires[1].rest() == b""
+    with pytest.raises(ConnectionRefusedError):
+        server.wire()
+    assert server.process.wait(PATIENCE) == 0
+
+
+def test_who_says_nothing_does_not_hold_up_the_end(echo):
+    server = echo()
+    silent, begun = server.wire(), server.wire()
+    begun.send("GET /peer HT")
+    server.wait(lambda c: c["connections"] == 2)
+    begin = time.monotonic()
+    server.close()
+    assert time.monotonic() - begin < PATIENCE / 2 and silent.rest() == begun.rest() == b""
 
 
 # ---- Bodies ----

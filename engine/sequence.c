@@ -15,7 +15,6 @@
 void sequence_count(descent_sequence *s)
 {
     size_t i = s->finished;
-    while (i > 0 && !sequence_done(s, i - 1)) i--;
     while (i < s->length && sequence_done(s, i)) i++;
     s->finished = i;
 }
@@ -337,6 +336,7 @@ descent_code descent_sequence_set_depth(descent_sequence *s, descent_depth depth
     }
     s->depth = depth;
     sequence_settle(s);
+    s->finished = 0; /* behind tokens that have more to do there may be some that have stopped */
     sequence_count(s);
     if (s->reused > s->finished) s->reused = s->finished;
     return descent_ok(status);

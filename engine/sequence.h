@@ -78,7 +78,7 @@ descent_code sequence_complete_options(const descent_model *model, descent_seque
  * moves. */
 uint32_t planes_at(const descent_model *model, descent_depth depth, const descent_exit *exit, int observe);
 
-/* Recounts `finished` after progress or depth changed. */
+/* Counts `finished` on, after tokens have come further. */
 void sequence_count(descent_sequence *s);
 
 /* Publishes what is full and finished; the page of the last token only where `last`. */

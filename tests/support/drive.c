@@ -125,6 +125,10 @@ static mates mates_create(descent_cache *cache, const descent_model *model, cons
         for (size_t n = 0; n < length; n++) own[n] = n < same && n < count ? tokens[n] : (uint32_t)rng_below(r, info->vocab);
         descent_sequence_options how = {.depth = depth, .no_sharing = !options->sharing};
         if (descends(info) && rng_below(r, 2)) how.step_scale = (float)rng_between(r, 1, 8) / 4;
+        if (options->exit.criterion != DESCENT_EXIT_NONE && rng_below(r, 2)) {
+            how.exit = options->exit;
+            how.exit.threshold *= (float)rng_between(r, 1, 4) / 2;
+        }
         m.sequences[i] = drive_sequence_as(cache, &how, own, length);
     }
     return m;
@@ -230,7 +234,7 @@ outcome drive_in(descent_cache *cache, descent_batch *batch, const descent_model
     float *as_they_came = test_alloc(count * vocab, sizeof *as_they_came);
     mates m = mates_create(cache, model, tokens, count, options, &r);
     descent_sequence_options how = {
-        .depth = options->depth, .step_scale = options->step_scale, .no_sharing = !options->sharing};
+        .depth = options->depth, .step_scale = options->step_scale, .exit = options->exit, .no_sharing = !options->sharing};
     descent_sequence *sequence = drive_sequence_as(cache, &how, NULL, 0);
     record *seen = options->observe ? record_create(model, count, options->depth) : NULL;
     if (seen) record_observe(seen, sequence, options->observe);

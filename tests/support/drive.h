@@ -46,6 +46,7 @@ typedef enum drive_chunks {
 typedef struct drive_options {
     descent_depth depth;
     float step_scale; /* 0: 1 */
+    descent_exit exit;
     descent_page_type page_type;
     uint64_t byte_limit; /* 0: the default */
     uint32_t max_rows;   /* 0: the default */

@@ -114,6 +114,10 @@ static void compare_observations(const record *got, const reference_run *expecte
         for (size_t t = 0; t <= expected->steps[p]; t++) {
             (void)snprintf(where, sizeof where, "layer %zu, kind %zu, step %zu", p / got->kinds, p % got->kinds, t);
             for (size_t i = from; i < to; i++) {
+                if (t > expected->used[p][i]) {
+                    if (got->at[p][t].seen[i]) compare_fail("%s, position %zu was observed: it had stopped", where, i);
+                    continue;
+                }
                 compare_look(&got->at[p][t], &expected->at[p][t], got->width, t, i, where);
                 if (changes) compare_changes(&got->at[p][t], &expected->at[p][t], t, i);
             }

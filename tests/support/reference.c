@@ -28,8 +28,12 @@ reference_run reference_run_create(const test_model *model, const reference_requ
     run.programs = model->layers * kinds;
     run.steps = test_alloc(run.programs, sizeof *run.steps);
     run.at = test_alloc(run.programs, sizeof(reference_step *));
+    run.used = test_alloc(run.programs, sizeof(size_t *));
+    run.closest = INFINITY;
     for (size_t p = 0; p < run.programs; p++) {
         run.steps[p] = sublayer_steps_at(request->depth, p % kinds);
+        run.used[p] = test_alloc(count, sizeof(size_t));
+        for (size_t i = 0; i < count; i++) run.used[p][i] = run.steps[p];
         run.at[p] = test_alloc(run.steps[p] + 1, sizeof(reference_step));
         for (size_t t = 0; t <= run.steps[p]; t++) {
             reference_step *step = &run.at[p][t];
@@ -61,8 +65,10 @@ void reference_free(reference_run *run)
             free(step->relative_change);
         }
         free(run->at[p]);
+        free(run->used[p]);
     }
     free(run->at);
+    free(run->used);
     free(run->steps);
     free(run->states);
     free(run->logits);
@@ -212,6 +218,27 @@ double reference_gelu(double z)
 double reference_gelu_slope(double z)
 {
     return 0.5 * (1.0 + erf(z * sqrt(0.5))) + z * exp(-0.5 * z * z) / sqrt(2.0 * 3.141592653589793);
+}
+
+void reference_decide(const reference_request *request, reference_run *run, size_t program, size_t t, size_t i)
+{
+    const descent_exit *exit = &request->exit;
+    size_t C = run->width, least = exit->min_steps ? exit->min_steps : 1, every = exit->check_every ? exit->check_every : 1;
+    double threshold = (double)exit->threshold;
+    const double *g = run->at[program][t].g + i * C;
+    if (exit->criterion == DESCENT_EXIT_NONE || i < exit->first || run->used[program][i] <= t) return;
+    if (t + 1 < least || (t + 1 - least) % every != 0) return;
+    double r = reference_distance(run->at[program][t + 1].g + i * C, g, C) / sqrt(reference_dot(g, g, C));
+    run->closest = fmin(run->closest, fabs(r - threshold) / threshold);
+    if (r < threshold) run->used[program][i] = t + 1;
+}
+
+void reference_blank(reference_run *run)
+{
+    for (size_t p = 0; p < run->programs; p++)
+        for (size_t i = 0; i < run->count; i++)
+            for (size_t t = run->used[p][i]; t < run->steps[p]; t++)
+                run->at[p][t].own_change[i] = run->at[p][t].update_norm[i] = run->at[p][t].relative_change[i] = NAN;
 }
 
 double reference_step_scale(const reference_request *request)

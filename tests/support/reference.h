@@ -25,7 +25,8 @@ typedef struct reference_request {
     const uint32_t *tokens;
     size_t count;
     descent_depth depth;
-    double step_scale;        /* of R and eta; 0: 1 */
+    double step_scale; /* of R and eta; 0: 1 */
+    descent_exit exit;
     page_rounding round_page; /* NULL: to f32 */
     const reference_change *changes;
     size_t n_changes;
@@ -45,6 +46,8 @@ typedef struct reference_step {
 typedef struct reference_run {
     size_t count, width, vocab, programs, kinds;
     size_t *steps;       /* [programs] T of each */
+    size_t **used;       /* [programs][L] steps that each token made: T, fewer where it stopped. Its x stays as it was then */
+    double closest;      /* of all decisions to stop or not, the smallest |r_t - threshold| / threshold */
     reference_step **at; /* [programs][T + 1] */
     double *states;      /* [L][C], what the final norm reads */
     double *logits;      /* [L][V] */
@@ -89,6 +92,11 @@ double reference_softmax(const double *a, size_t n, double *p);
 void reference_norm(const double *x, size_t n, double epsilon, const double *weight, const double *bias, bool rms, double *g);
 double reference_gelu(double z);
 double reference_gelu_slope(double z);
+
+/* Whether token i stops with step t, whose g and the next are there: then `used` says so. */
+void reference_decide(const reference_request *request, reference_run *run, size_t program, size_t t, size_t i);
+/* Steps that tokens did not make have changed nothing: NaN. */
+void reference_blank(reference_run *run);
 
 /* What R and eta are multiplied by. */
 double reference_step_scale(const reference_request *request);

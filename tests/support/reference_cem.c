@@ -238,7 +238,11 @@ static void run_program(const test_model *model, const reference_request *reques
             if (t == 0 && kind == 1) reference_product(w.gate, model->hidden, C, g, past->gates + i * model->hidden);
             memset(gradient, 0, C * sizeof *gradient);
             step->energy[0][i] = energy_of(model, &w, past, kind, i, g, gradient);
-            if (t < T) descend(model, &w, reference_step_scale(request), t, x, gradient, run->at[program][t + 1].x + i * C);
+            if (t > 0) reference_decide(request, run, program, t - 1, i);
+            if (t == T) continue;
+            double *next = run->at[program][t + 1].x + i * C;
+            descend(model, &w, reference_step_scale(request), t, x, gradient, next);
+            if (run->used[program][i] <= t) memcpy(next, x, C * sizeof *x); /* it has stopped */
         }
         if (t > 0) compare(&run->at[program][t - 1], step, run->count, C);
     }
@@ -280,6 +284,7 @@ reference_run reference_cem(const test_model *model, const reference_request *re
                        normed);
         reference_product(head, model->vocab, C, normed, run.logits + i * model->vocab);
     }
+    reference_blank(&run);
     free(normed);
     history_free(&past);
     return run;

@@ -219,11 +219,16 @@ reference_run reference_nrgpt(const test_model *model, const reference_request *
     for (size_t t = 0; t <= run.steps[0]; t++) {
         look(model, &w, request, &run, t, keys, gradients);
         if (t > 0) compare(model, &w, &run, t, earlier);
+        for (size_t i = 0; i < count && t > 0; i++) reference_decide(request, &run, 0, t - 1, i);
         memcpy(earlier, keys, count * C * sizeof *keys);
-        for (size_t i = 0; i < count && t < run.steps[0]; i++)
-            descend(model, &w, reference_step_scale(request), run.at[0][t].x + i * C, gradients + i * C,
-                    run.at[0][t + 1].x + i * C);
+        for (size_t i = 0; i < count && t < run.steps[0]; i++) {
+            const double *x = run.at[0][t].x + i * C;
+            double *next = run.at[0][t + 1].x + i * C;
+            descend(model, &w, reference_step_scale(request), x, gradients + i * C, next);
+            if (run.used[0][i] <= t) memcpy(next, x, C * sizeof *x); /* it has stopped */
+        }
     }
+    reference_blank(&run);
     memcpy(run.states, run.at[0][run.steps[0]].x, count * C * sizeof(double));
     double *normed = test_alloc(C, sizeof *normed);
     const double *head_bias = test_model_find(model, "output.bias");

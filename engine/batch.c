@@ -418,7 +418,7 @@ descent_code descent_batch_finish(descent_batch *b, descent_sequence *s, descent
 
 /* ---- Reading logits -------------------------------------------------------------------------------------------- */
 
-static descent_code check_reading(const descent_batch *b, const descent_reading *reading, descent_status *status)
+static descent_code check_reading(const descent_batch *b, const descent_reading *reading, bool early, descent_status *status)
 {
     const descent_sequence *s = reading->sequence;
     if (s->cache != b->cache)
@@ -428,7 +428,7 @@ static descent_code check_reading(const descent_batch *b, const descent_reading 
                             s->length);
     if (s->ended != DESCENT_OK && reading->position >= s->ended_position) return descent_sequence_state_code(s, status);
     uint32_t progress = sequence_progress(s, reading->position);
-    if (!sequence_done(s, reading->position))
+    if (!sequence_done(s, reading->position) && !early)
         return descent_fail(status, DESCENT_BAD_ARGUMENT, "token %zu has done %u of its %u row steps", reading->position,
                             progress, s->total);
     if (progress > s->total)
@@ -445,13 +445,13 @@ static bool logits_finite(const float *logits, size_t n)
     return true;
 }
 
-descent_code descent_batch_logits(descent_batch *b, const descent_reading *readings, size_t count, float *logits,
-                                  descent_status *status)
+static descent_code read_states(descent_batch *b, const descent_reading *readings, size_t count, bool early, float *logits,
+                                descent_status *status)
 {
     const descent_model *model = b->cache->model;
     size_t vocab = model->info.vocab, stride = b->work.wide_stride;
     for (size_t i = 0; i < count; i++) {
-        descent_code code = check_reading(b, &readings[i], status);
+        descent_code code = check_reading(b, &readings[i], early, status);
         if (code != DESCENT_OK) return code;
     }
     float *normed = b->work.wide[0];
@@ -470,4 +470,16 @@ descent_code descent_batch_logits(descent_batch *b, const descent_reading *readi
             return descent_fail(status, DESCENT_DIVERGED, "diverged at token %zu: its logits are not finite",
                                 readings[i].position);
     return descent_ok(status);
+}
+
+descent_code descent_batch_logits(descent_batch *b, const descent_reading *readings, size_t count, float *logits,
+                                  descent_status *status)
+{
+    return read_states(b, readings, count, false, logits, status);
+}
+
+descent_code batch_logits_so_far(descent_batch *b, const descent_reading *readings, size_t count, float *logits,
+                                 descent_status *status)
+{
+    return read_states(b, readings, count, true, logits, status);
 }

@@ -54,6 +54,11 @@ typedef struct tile {
  * whoever watches the products (importance.c). */
 void batch_set_kernels(descent_batch *b, const kernels *k);
 
+/* descent_batch_logits also of tokens that are on their way, as they stand: they must have done a step, in a model that
+ * deepens. */
+descent_code batch_logits_so_far(descent_batch *batch, const descent_reading *readings, size_t count, float *logits,
+                                 descent_status *status);
+
 /* ---- For a family's step (step.c) ------------------------------------------------------------------------------- */
 
 /* Y = X W^T + bias, rows of X [n][x_stride], Y [n][y_stride]; Y += ... with add. bias may be NULL. */

@@ -517,7 +517,8 @@ typedef struct descent_generation_report {
     size_t prompt_count, reused; /* prompt tokens; those of them found in the cache at the depth asked */
     size_t deepened;             /* prompt tokens found at a smaller depth and taken on from there */
     size_t generated;            /* tokens chosen, EOS included */
-    uint64_t row_steps;          /* run for it, those repeated after a pause included */
+    size_t drafted, accepted;    /* tokens begun before they were chosen; those of them that were chosen then */
+    uint64_t row_steps;          /* run for it, those repeated after a pause and those of drafts included */
     uint32_t pauses;
     double queue_seconds, prompt_seconds, generation_seconds;
 } descent_generation_report;
@@ -531,6 +532,8 @@ typedef struct descent_generation_calls {
     descent_observer observe; /* may be NULL */
 } descent_generation_calls;
 
+enum { DESCENT_DRAFT_AUTO = -1 };
+
 typedef struct descent_generation_options {
     const uint32_t *prompt; /* [prompt_count], copied; at least 1 token, at most the context */
     size_t prompt_count;
@@ -539,6 +542,11 @@ typedef struct descent_generation_options {
     descent_depth depth;       /* all zero: the trained depth */
     float step_scale;          /* 0: 1 */
     descent_exit exit;         /* as in descent_sequence_options */
+    int draft_steps;           /* steps after which a token's state is asked what may follow, and again after so many more, so
+                                  that the next token begins before this one has finished: faster where the guess is mostly
+                                  right, the text the same. 0: never, else below the depth; DESCENT_DRAFT_AUTO: whatever is
+                                  measured to be fastest, or never. Nothing is drafted where tokens are observed or may stop
+                                  early, or while the batch is large */
     uint64_t share_group;
     bool read_prompt;    /* `chosen` is also called for every prompt position but the last, in order, before the first token
                             (and for the last where limit is 0); such a generation shares no pages */

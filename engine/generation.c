@@ -37,6 +37,22 @@ static descent_code check_prompt(const descent_model_info *info, const descent_g
     return DESCENT_OK;
 }
 
+static descent_code check_drafts(const descent_model_info *info, const descent_generation_options *options, descent_depth depth,
+                                 descent_status *status)
+{
+    int steps = options->draft_steps;
+    if (steps == 0 || steps == DESCENT_DRAFT_AUTO) return DESCENT_OK;
+    if (!info->deepens)
+        return descent_fail(status, DESCENT_UNSUPPORTED,
+                            "draft_steps is %d: of tokens of %s models nothing is drafted, as of NRGPT's: expected 0", steps,
+                            info->family);
+    if (steps < 0 || steps >= depth.steps[0])
+        return descent_fail(status, DESCENT_BAD_ARGUMENT,
+                            "draft_steps is %d at a depth of %u; expected 1 step or more and fewer than that, or 0", steps,
+                            (unsigned)depth.steps[0]);
+    return DESCENT_OK;
+}
+
 static descent_code check_options(const descent_model_info *info, const descent_generation_options *options,
                                   descent_status *status)
 {
@@ -89,6 +105,7 @@ descent_code generation_create(const descent_model *model, const descent_generat
                                          .share_group = options->share_group,
                                          .no_sharing = options->read_prompt || options->observe};
     if ((code = sequence_complete_options(model, &sequence, status)) != DESCENT_OK) return code;
+    if ((code = check_drafts(info, options, sequence.depth, status)) != DESCENT_OK) return code;
     descent_generation *g = calloc(1, sizeof *g);
     if (!g) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a generation");
     size_t room = info->context + (size_t)1 - options->prompt_count; /* a full context still gives one token */
@@ -99,6 +116,8 @@ descent_code generation_create(const descent_model *model, const descent_generat
     g->options = sequence;
     g->read_prompt = options->read_prompt;
     g->background = options->background;
+    bool drafts = info->deepens && !options->observe && sequence.exit.criterion == DESCENT_EXIT_NONE;
+    g->draft_steps = drafts ? options->draft_steps : 0;
     g->observe = options->observe;
     g->observe_from = options->observe_prompt ? 0 : g->prompt_count - 1;
     g->calls = options->calls;
@@ -165,6 +184,7 @@ void generation_release(descent_generation *g)
     g->report.row_steps += descent_sequence_steps_run(g->sequence);
     descent_sequence_destroy(g->sequence);
     g->sequence = NULL;
+    g->drafted = 0;
 }
 
 /* Hands on what is to be seen; after a pause only what was not seen before it. */
@@ -195,29 +215,108 @@ bool generation_decodes(const descent_generation *g)
     return g->count > g->prompt_count && descent_sequence_finished(g->sequence) + 1 == g->count;
 }
 
+bool generation_lacks_row(const descent_generation *g)
+{
+    return !g->sequence->batch || g->sequence->next_row < g->count;
+}
+
+/* Appends what the sequence lacks of the first `count` tokens, drafts included. */
+static descent_code append_up_to(descent_generation *g, size_t count, descent_status *status)
+{
+    size_t length = descent_sequence_length(g->sequence);
+    if (length >= count) return descent_ok(status);
+    return descent_sequence_append(g->sequence, g->tokens + length, count - length, status);
+}
+
 descent_code generation_take_rows(descent_generation *g, descent_batch *batch, size_t most, size_t *added,
                                   descent_status *status)
 {
-    size_t length = descent_sequence_length(g->sequence);
     *added = 0;
-    if (length < g->count) {
-        descent_code code = descent_sequence_append(g->sequence, g->tokens + length, g->count - length, status);
-        if (code != DESCENT_OK) return code;
-    }
+    descent_code code = append_up_to(g, g->count, status);
+    if (code != DESCENT_OK) return code;
     most = observe_in_time(g, most);
     return most > 0 ? descent_batch_add(batch, g->sequence, most, added, status) : descent_ok(status);
 }
 
+/* ---- Drafts ------------------------------------------------------------------------------------------------------
+ *
+ * A token's state after some of its steps already guesses the next token, drawn with the very number that will draw it in the
+ * end. The guess is appended and its row begins at once, always some steps behind the row it came from and so with all the
+ * history it reads: what it computes is what it would compute later, as long as the tokens before it are right. It guesses in
+ * turn. Each token is asked again every draft_now steps, and when it has finished; as soon as it says otherwise, what was
+ * drafted behind it goes. So up to ceil(T / draft_now) tokens descend at once. None is told to anybody before it is certain,
+ * and as none finishes before that, no page of it is offered to others. */
+
+descent_code generation_take_drafts(descent_generation *g, descent_batch *batch, size_t most, descent_status *status)
+{
+    descent_sequence *s = g->sequence;
+    if (generation_lacks_row(g) || s->next_row < g->count || g->drafted == 0) return descent_ok(status);
+    size_t end = g->count + g->drafted, length = descent_sequence_length(s), added;
+    if (s->next_row + most < end) end = s->next_row + most;
+    if (s->next_row >= end) return descent_ok(status);
+    descent_code code = append_up_to(g, end, status);
+    if (code != DESCENT_OK) return code;
+    if (length < end) g->report.drafted += end - length;
+    return descent_batch_add(batch, s, end - s->next_row, &added, status);
+}
+
+/* Keeps the drafts before position `from`. */
+static void drop_behind(descent_generation *g, size_t from)
+{
+    descent_status status;
+    if (from < g->count) from = g->count;
+    if (from < g->count + g->drafted) g->drafted = from - g->count;
+    if (descent_sequence_length(g->sequence) <= from) return;
+    if (descent_sequence_truncate(g->sequence, from, &status) != DESCENT_OK) generation_end(g, DESCENT_END_FAILED, &status);
+}
+
+bool generation_drop_drafts(descent_generation *g)
+{
+    if (g->drafted == 0) return false;
+    drop_behind(g, g->count);
+    return true;
+}
+
+bool generation_outlives(descent_generation *g)
+{
+    const descent_sequence *s = g->sequence;
+    if (s->ended == DESCENT_OK) return true;
+    if (s->ended_position < g->count || !generation_drop_drafts(g)) return false;
+    g->draft_now = 0; /* the same guess would end the same step again */
+    g->drafts_from = g->count + 1;
+    return true;
+}
+
 /* ---- Its logits -------------------------------------------------------------------------------------------------- */
 
-bool generation_due(const descent_generation *g, size_t after, size_t *position)
+/* A guess may be read at a position: it is on its way there, and what may follow would be begun. */
+static bool may_guess(const descent_generation *g, size_t position)
+{
+    const descent_sequence *s = g->sequence;
+    bool decodes = g->count > g->prompt_count && s->finished + 1 >= g->count;
+    if (!decodes || position >= s->next_row || position + 2 >= g->most || position + 1 - g->count >= DRAFT_MOST) return false;
+    uint32_t steps = sequence_progress(s, position);
+    return steps > 0 && steps % g->draft_now == 0;
+}
+
+static bool guess_due(const descent_generation *g, size_t from, size_t *position)
+{
+    size_t end = g->count + g->drafted;
+    if (g->draft_now == 0) return false;
+    if (g->sequence->length < end) end = g->sequence->length;
+    for (*position = from; *position < end; ++*position)
+        if (may_guess(g, *position)) return true;
+    return false;
+}
+
+bool generation_due(const descent_generation *g, size_t *position)
 {
     if (g->over) return false;
     size_t last = g->count - 1, finished = descent_sequence_finished(g->sequence);
     size_t next = g->read_prompt && g->read < g->prompt_count - (g->limit > 0) ? g->read : last;
-    if (next < after) next = after;
-    if (next > last || next >= finished) return false;
-    if (next == last && g->sequence->rows > 0) return false; /* a row that still reads its last energy */
+    if (next < g->looked) next = g->looked;
+    if (next > last || next >= finished) return next >= last && guess_due(g, next, position);
+    if (next == last && g->observing && g->sequence->rows > 0) return false; /* a row that still reads its last energy */
     *position = next;
     return true;
 }
@@ -237,6 +336,40 @@ void generation_end(descent_generation *g, descent_generation_end end, const des
     if (status) g->report.status = *status;
 }
 
+/* `token` follows what is certain: it, and the drafts behind it, where it was drafted. */
+static void accept(descent_generation *g, uint32_t token)
+{
+    bool right = g->drafted > 0 && g->tokens[g->count] == token;
+    uint32_t known = right ? g->guessed_after[0] : g->sequence->total;
+    bool asked = g->draft_now > 0 && g->count > g->prompt_count;
+    draft_count_token(&g->record, g->sequence->total, asked ? known : 0);
+    if (right) {
+        g->report.accepted += descent_sequence_length(g->sequence) > g->count;
+        memmove(g->guessed_after, g->guessed_after + 1, --g->drafted * sizeof *g->guessed_after);
+    } else {
+        (void)generation_drop_drafts(g);
+    }
+    g->tokens[g->count++] = token;
+}
+
+/* What follows a token that is on its way. A guess that is none, as where a logit is not finite, changes nothing; an end of the
+ * text has nothing to begin. */
+static void guess(descent_generation *g, size_t position, const float *logits, const descent_model *model)
+{
+    const descent_tokenizer *tokenizer = descent_model_tokenizer(model);
+    size_t next = position + 1, at = next - g->count;
+    uint32_t token, vocab = descent_model_describe(model)->vocab;
+    descent_status status;
+    if (descent_sample(&g->sampling, tokenizer, logits, vocab, g->tokens, next, g->prompt_count, &token, &status) != DESCENT_OK)
+        return;
+    if (at < g->drafted && g->tokens[next] == token) return;
+    drop_behind(g, next);
+    if (tokenizer && descent_tokenizer_describe(tokenizer)->eos == (int64_t)token) return;
+    g->tokens[next] = token;
+    g->guessed_after[at] = sequence_progress(g->sequence, position);
+    g->drafted++;
+}
+
 static void choose(descent_generation *g, const float *logits, const descent_model *model)
 {
     const descent_tokenizer *tokenizer = descent_model_tokenizer(model);
@@ -252,7 +385,7 @@ static void choose(descent_generation *g, const float *logits, const descent_mod
                              .token = token,
                              .logits = logits,
                              .steps = descent_sequence_token_steps(g->sequence, g->count - 1)};
-    g->tokens[g->count++] = token;
+    accept(g, token);
     g->report.generated++;
     bool more = g->calls.chosen(g->user, &choice);
     if (tokenizer && descent_tokenizer_describe(tokenizer)->eos == (int64_t)token)
@@ -267,9 +400,13 @@ void generation_read(descent_generation *g, size_t position, const float *logits
 {
     uint32_t vocab = descent_model_describe(model)->vocab;
     descent_status status;
-    if (g->over) return;
+    if (g->over || position >= descent_sequence_length(g->sequence)) return;
     if (atomic_load(&g->cancelled)) {
         generation_end(g, DESCENT_END_CANCELLED, NULL);
+        return;
+    }
+    if (position >= descent_sequence_finished(g->sequence)) {
+        guess(g, position, logits, model);
         return;
     }
     if (!all_finite(logits, vocab)) {

@@ -7,6 +7,7 @@
 #define DESCENT_GENERATION_H
 
 #include "descent.h"
+#include "draft.h"
 
 #include <stdatomic.h>
 
@@ -22,6 +23,7 @@ struct descent_generation {
     descent_sampling sampling; /* its bias is a copy */
     descent_sequence_options options;
     bool read_prompt, background;
+    int draft_steps; /* as asked; 0 where nothing may be drafted */
     int observe;
     size_t observe_from; /* the first position whose rows are reported */
     descent_generation_calls calls;
@@ -30,12 +32,19 @@ struct descent_generation {
     size_t followers;
 
     /* The text. */
-    uint32_t *tokens; /* [most] the prompt, which never changes, and what was chosen */
+    uint32_t *tokens; /* [most] the prompt, which never changes, what was chosen, and drafts behind */
     size_t count, most;
-    size_t read;        /* prompt positions whose logits were handed out */
-    bool prompt_done;   /* once: not undone by a pause */
-    uint32_t *reported; /* [most] observations handed out of each position; NULL where nobody observes */
-    uint32_t *seen;     /* [most] of each position since it was begun last */
+    size_t drafted;                     /* drafts, which stand at tokens[count ...] */
+    uint32_t guessed_after[DRAFT_MOST]; /* of each, the steps that the token before it had done when it became this one */
+    uint32_t draft_now;                 /* steps between guesses; 0: none are made */
+    size_t drafts_from;                 /* the length of the text from which guesses are made again */
+    uint32_t draft_chosen;              /* of DESCENT_DRAFT_AUTO, when so many tokens had been generated: */
+    size_t draft_chosen_for;
+    draft_record record; /* how early what follows was known */
+    size_t read;         /* prompt positions whose logits were handed out */
+    bool prompt_done;    /* once: not undone by a pause */
+    uint32_t *reported;  /* [most] observations handed out of each position; NULL where nobody observes */
+    uint32_t *seen;      /* [most] of each position since it was begun last */
 
     /* The computation. */
     descent_sequence *sequence; /* NULL: it holds no cache */
@@ -43,6 +52,7 @@ struct descent_generation {
     bool begun;                 /* once */
     uint64_t turn;              /* when it was last given prompt rows, counted in turns */
     bool satisfied;             /* takes no more rows of its prompt before the next step */
+    size_t looked;              /* positions before this one have been collected for reading since the last step */
 
     bool over; /* `report` says how it ended */
     descent_generation_report report;
@@ -66,15 +76,26 @@ descent_code generation_begin(descent_generation *g, descent_cache *cache, desce
 /* Lets all its memory go but the text. */
 void generation_release(descent_generation *g);
 
-/* True when all that is missing is the row of its last token, one it has chosen. */
+/* True when all that is missing is the row of its last token, one it has chosen, and whatever was drafted behind. */
 bool generation_decodes(const descent_generation *g);
+/* True when that row is in no batch. */
+bool generation_lacks_row(const descent_generation *g);
 /* Enrols at most `most` rows, tokens chosen meanwhile included. Fails as descent_batch_add. */
 descent_code generation_take_rows(descent_generation *g, descent_batch *batch, size_t most, size_t *added,
                                   descent_status *status);
+/* Enrols at most `most` rows of drafts, if its last token's row is in the batch. Fails as descent_batch_add. */
+descent_code generation_take_drafts(descent_generation *g, descent_batch *batch, size_t most, descent_status *status);
+/* Forgets its drafts; the memory of pages that hold nothing else is free. False: there were none. */
+bool generation_drop_drafts(descent_generation *g);
 
-/* True when the logits of a position are there and wait to be read; the first of them. */
-bool generation_due(const descent_generation *g, size_t after, size_t *position);
-/* Hands out the logits [V] of a position that was due, and chooses from them where it is the last. */
+/* False where its sequence has ended: a state was not finite. One of a draft's only ends the drafts. */
+bool generation_outlives(descent_generation *g);
+
+/* True when the logits of a position not yet looked at are there and wait to be read; the first of them. */
+bool generation_due(const descent_generation *g, size_t *position);
+/* Takes the logits [V] of a position that was due: hands them out and chooses from them where it is the last, and guesses from
+ * them what follows where it has not finished. Drafts may be gone with what was read before in the same step: then nothing
+ * happens. */
 void generation_read(descent_generation *g, size_t position, const float *logits, const descent_model *model);
 
 /* It has ended, unless it has already. `status` may be NULL. */

@@ -3,15 +3,18 @@
  * Rows go in by this order: first the row that a running text waits for, of each; then rows of prompts, at most `chunk` of them
  * in flight, shared evenly: whoever was served longest ago is next. (What is computed again after a pause counts as prompt.)
  * Where the model deepens, a row joins between any two steps; elsewhere when the rows in flight have left, so that all go
- * through the layers together.
+ * through the layers together. Last, where the batch is small, rows of tokens that are only guessed (generation.c).
  *
  * Memory is taken as rows go in. Where there is none left the generation that began last gives up its own and goes to the
- * head of the line; as whoever begins stands behind those that run, the first of these is never interrupted for another. A
+ * head of the line; as whoever begins stands behind those that run, the first of these is never interrupted for another. Before
+ * anybody gives up anything, or is refused, everybody's drafts go. A
  * waiting one begins when its text fits beside what the running ones still lack, and a page for each that will grow:
  * otherwise it would be paused at once and its work be lost. */
 #include "scheduler.h"
 #include "sequence.h"
 #include "status.h"
+
+#include <string.h>
 
 /* ---- Lines ------------------------------------------------------------------------------------------------------- */
 
@@ -74,8 +77,27 @@ static descent_generation *last_running(const descent_scheduler *s)
     return s->running[s->n_running - 1];
 }
 
+/* What was found out about one generation's drafts is where the next one of its depth begins. */
+static size_t find_drafted(const descent_scheduler *s, uint32_t total)
+{
+    size_t i = 0;
+    while (i < DRAFT_DEPTHS && s->drafted[i].total != total) i++;
+    return i;
+}
+
+static void remember_drafts(descent_scheduler *s, const descent_generation *g)
+{
+    uint32_t total = g->options.depth.steps[0];
+    size_t i = find_drafted(s, total);
+    if (i == DRAFT_DEPTHS) i--;
+    memmove(&s->drafted[1], &s->drafted[0], i * sizeof s->drafted[0]);
+    s->drafted[0].total = total;
+    s->drafted[0].record = g->record;
+}
+
 void schedule_remove(descent_scheduler *s, descent_generation *g)
 {
+    if (g->draft_steps == DESCENT_DRAFT_AUTO && g->begun) remember_drafts(s, g);
     if (g->waiting) line_remove(&s->lines[g->background], g);
     if (s->refused == g) s->refused = NULL;
     generation_release(g);
@@ -110,10 +132,11 @@ static uint64_t missing_bytes(const descent_scheduler *s, const descent_generati
     return bytes;
 }
 
-/* Bytes of the next page of a text that will come to need one. */
+/* Bytes of the next page of a text that will come to need one; drafts may have it already. */
 static uint64_t growth(const descent_scheduler *s, const descent_generation *g)
 {
-    if (g->sequence->n_pages * PAGE_TOKENS >= generation_most_held(g)) return 0;
+    size_t tokens = g->sequence->n_pages * PAGE_TOKENS;
+    if (tokens >= generation_most_held(g) || tokens >= g->count + PAGE_TOKENS) return 0;
     return pages_bytes(s->model, s->page_type, 1, generation_planes(g, s->model));
 }
 
@@ -130,10 +153,22 @@ static bool lacks_memory(descent_code code)
     return code == DESCENT_LIMIT || code == DESCENT_NO_MEMORY;
 }
 
+/* All drafts go, and for a while there are none. False: there were none. */
+static bool drop_drafts(descent_scheduler *s)
+{
+    const uint64_t steps_without = 64;
+    bool any = false;
+    for (size_t i = 0; i < s->n_running; i++) any |= generation_drop_drafts(s->running[i]);
+    if (any) s->drafts_from = s->counted.steps + steps_without;
+    return any;
+}
+
 static void start_running(descent_scheduler *s, descent_generation *g)
 {
     line_remove(&s->lines[g->background], g);
     generation_charge(g, g->prompt_done ? &g->report.generation_seconds : &g->report.prompt_seconds);
+    size_t known = find_drafted(s, g->options.depth.steps[0]);
+    if (!g->begun && known < DRAFT_DEPTHS) g->record = s->drafted[known].record;
     if (!g->begun) {
         g->report.reused = descent_sequence_reused(g->sequence);
         g->report.deepened = descent_sequence_deepened(g->sequence);
@@ -157,6 +192,7 @@ static bool begin(descent_scheduler *s, descent_generation *g)
         }
         generation_release(g);
         if (code != DESCENT_OK && !lacks_memory(code)) break;
+        if (drop_drafts(s)) continue;
         if (s->n_running == 0 && g->options.no_sharing) break;
         if (s->n_running == 0) {
             g->options.no_sharing = true; /* what others left holds more than it needs: alone with its own it fits */
@@ -202,6 +238,7 @@ static size_t enrol(descent_scheduler *s, descent_generation *g, size_t most)
         descent_status status;
         descent_code code = generation_take_rows(g, s->batch, most, &added, &status);
         if (code == DESCENT_OK) return added;
+        if (lacks_memory(code) && drop_drafts(s)) continue;
         bool alone = s->n_running == 1, may_pause = lacks_memory(code) && !(alone && g->options.no_sharing);
         if (!may_pause) {
             generation_end(g, DESCENT_END_FAILED, &status);
@@ -235,7 +272,7 @@ static void enrol_decodes(descent_scheduler *s)
 {
     for (size_t i = 0; i < count_runnable(s); i++) {
         descent_generation *g = s->running[i];
-        if (!g->over && g->sequence->rows == 0 && generation_decodes(g)) (void)enrol(s, g, 1);
+        if (!g->over && generation_decodes(g) && generation_lacks_row(g)) (void)enrol(s, g, 1);
     }
 }
 
@@ -275,6 +312,43 @@ static void enrol_prompts(descent_scheduler *s)
     }
 }
 
+/* ---- Drafts ------------------------------------------------------------------------------------------------------ */
+
+static void enrol_drafts(descent_scheduler *s)
+{
+    for (size_t i = 0; i < count_runnable(s); i++) {
+        descent_generation *g = s->running[i];
+        size_t rows = descent_batch_rows(s->batch);
+        descent_status status;
+        if (rows >= DRAFT_ROWS) return;
+        if (g->over || !generation_decodes(g)) continue;
+        if (generation_take_drafts(g, s->batch, DRAFT_ROWS - rows, &status) != DESCENT_OK) (void)drop_drafts(s);
+    }
+}
+
+/* Whether the tokens of a running generation are asked for guesses, and how often. A choice stands until the next token. */
+static uint32_t steps_between_guesses(descent_scheduler *s, descent_generation *g)
+{
+    size_t rows = descent_batch_rows(s->batch), others = rows - g->sequence->rows;
+    if (s->counted.steps < s->drafts_from || g->count < g->drafts_from || others + 2 > DRAFT_ROWS) return 0;
+    if (g->draft_steps != DESCENT_DRAFT_AUTO) return (uint32_t)g->draft_steps;
+    if (g->report.generated == g->draft_chosen_for) return g->draft_chosen;
+    g->draft_chosen_for = g->report.generated;
+    g->draft_chosen = draft_choose(&s->draft_costs, &g->record, g->sequence->total, others);
+    return g->draft_chosen;
+}
+
+static void choose_drafting(descent_scheduler *s)
+{
+    s->drafting = false;
+    for (size_t i = 0; i < s->n_running; i++) {
+        descent_generation *g = s->running[i];
+        if (g->draft_steps == 0) continue;
+        g->draft_now = steps_between_guesses(s, g);
+        s->drafting |= g->draft_now > 0 || g->drafted > 0;
+    }
+}
+
 void schedule_rows(descent_scheduler *s)
 {
     let_begin(s);
@@ -282,4 +356,6 @@ void schedule_rows(descent_scheduler *s)
     if (!descent_model_describe(s->model)->deepens && descent_batch_rows(s->batch) > 0) return;
     enrol_decodes(s);
     enrol_prompts(s);
+    if (s->drafting) enrol_drafts(s);
+    choose_drafting(s);
 }

@@ -168,9 +168,12 @@ static void count_step(descent_scheduler *s, const descent_step_report *report)
 static void end_diverged(descent_scheduler *s)
 {
     descent_status status;
-    for (size_t i = 0; i < s->n_running; i++)
-        if (descent_sequence_state_code(s->running[i]->sequence, &status) != DESCENT_OK)
-            generation_end(s->running[i], DESCENT_END_FAILED, &status);
+    for (size_t i = 0; i < s->n_running; i++) {
+        descent_generation *g = s->running[i];
+        if (generation_outlives(g)) continue;
+        (void)descent_sequence_state_code(g->sequence, &status);
+        generation_end(g, DESCENT_END_FAILED, &status);
+    }
 }
 
 static void step(descent_scheduler *s)
@@ -181,6 +184,7 @@ static void step(descent_scheduler *s)
     (void)pthread_mutex_lock(&s->lock);
     publish(s); /* what the step that may take long is made of */
     (void)pthread_mutex_unlock(&s->lock);
+    double began = monotonic_seconds();
     if (descent_batch_step(s->batch, &report, &status) != DESCENT_OK) { /* no memory to attend: fewer may find some */
         if (s->n_running > 1)
             schedule_pause_last(s);
@@ -188,9 +192,10 @@ static void step(descent_scheduler *s)
             generation_end(s->running[0], DESCENT_END_FAILED, &status);
         return;
     }
+    draft_count_step(&s->draft_costs, report.rows, monotonic_seconds() - began);
     count_step(s, &report);
     if (report.diverged > 0) end_diverged(s);
-    if (report.finished > 0) read_logits(s);
+    if (report.finished > 0 || s->drafting) read_logits(s);
 }
 
 static void *run(void *scheduler)
@@ -227,7 +232,7 @@ static descent_code make_parts(descent_scheduler *s, const descent_scheduler_opt
     s->page_type = options->cache.page_type;
     s->state.cache = descent_cache_describe(s->cache);
     s->byte_limit = s->state.cache.byte_limit;
-    descent_batch_options batch = {.max_rows = (uint32_t)(s->max_running + s->chunk), .threads = options->threads};
+    descent_batch_options batch = {.max_rows = (uint32_t)(s->max_running + s->chunk + DRAFT_ROWS), .threads = options->threads};
     if ((code = descent_batch_create(s->cache, &batch, &s->batch, status)) != DESCENT_OK) return code;
     s->most_readings = MOST_LOGITS / vocab < MOST_READINGS ? MOST_LOGITS / vocab : MOST_READINGS;
     if (s->most_readings == 0) s->most_readings = 1;

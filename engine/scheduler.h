@@ -7,6 +7,8 @@
 
 #include <pthread.h>
 
+enum { DRAFT_DEPTHS = 4 };
+
 /* Generations that hold no cache, in the order they will. */
 typedef struct line {
     descent_generation *first, *last;
@@ -29,6 +31,13 @@ struct descent_scheduler {
     const descent_generation *refused; /* there was no room for it, and none has come since; NULL: nobody */
     bool failed_waiting;               /* one in the lines has ended */
     uint64_t turns;
+    draft_costs draft_costs;
+    struct {
+        uint32_t total;
+        draft_record record;
+    } drafted[DRAFT_DEPTHS];      /* what generations of a depth left behind, the newest first */
+    bool drafting;                /* some generation's tokens are asked for guesses */
+    uint64_t drafts_from;         /* the step from which there is memory for drafts again */
     descent_reading *readings;    /* [most_readings] */
     descent_generation **readers; /* [most_readings] whose they are */
     float *logits;                /* [most_readings][V] */

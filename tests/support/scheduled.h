@@ -24,6 +24,7 @@ typedef struct scheduled {
     size_t stop_after;                  /* `chosen` returns false for that token (1 the first); 0: never */
     size_t cancel_after;                /* `chosen` cancels with that token */
     size_t cancel_at_read;              /* and with that prompt position read (1 the first) */
+    void (*each)(descent_generation *generation, size_t generated); /* called on the scheduler's thread with each `chosen` */
     bool gate;                          /* its first `chosen` waits until gathering_open; then false */
     bool end_gate;                      /* so does its `ended` */
     descent_generation *generation;     /* until it has ended */

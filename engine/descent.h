@@ -646,30 +646,31 @@ typedef struct descent_quantized_tensor {
 typedef enum descent_scales {
     DESCENT_SCALES_BY_RULE = 0, /* row */
     DESCENT_SCALES_ROW,         /* each block of a row has its own */
-    DESCENT_SCALES_TILE         /* Q8_0 and Q4_0 of matrices that are multiplied both ways: equal over 32 x 32 weights, which the
-                                   kernels run faster */
+    DESCENT_SCALES_TILE /* Q8_0 and Q4_0 of matrices that are multiplied both ways: equal over 32 x 32 weights, which the
+                           kernels run faster */
 } descent_scales;
 
 typedef struct descent_quantize_options {
-    descent_weight_type type;                /* of matrices; BY_RULE is refused */
-    descent_weight_type embedding_type;      /* of tokens and positions; by rule: `type`, but Q6_K where that has 4 bits */
-    descent_weight_type head_type;           /* the same; refused where the head is the embedding */
-    const descent_tensor_choice *choices;    /* [n_choices], before all else, the last that fits */
+    descent_weight_type type;             /* of matrices; BY_RULE is refused */
+    descent_weight_type embedding_type;   /* of tokens and positions; by rule: `type`, but Q6_K where that has 4 bits */
+    descent_weight_type head_type;        /* the same; refused where the head is the embedding */
+    const descent_tensor_choice *choices; /* [n_choices], before all else, the last that fits */
     size_t n_choices;
     descent_scales scales;
-    const descent_importance *importance;    /* of a model of the same shape, or NULL */
-    bool requantize;                         /* types below Q8_0 may be read and written in another type */
-    bool replace;                            /* the file may exist */
-    uint32_t threads;                        /* 0: as many as the process may use */
+    const descent_importance *importance; /* of a model of the same shape, or NULL */
+    bool requantize;                      /* types below Q8_0 may be read and written in another type */
+    bool replace;                         /* the file may exist */
+    uint32_t threads;                     /* 0: as many as the process may use */
     bool (*written)(void *user, const descent_quantized_tensor *tensor); /* of each tensor; false: stop. May be NULL */
     void *user;
 } descent_quantize_options;
 
 /* Writes the model to a GGUF file at `path`, its matrices in other types. Metadata is copied; general.file_type,
  * general.quantization_version and descent.scales become what is true. Norms, biases, rates that are no matrix, diagonals and
- * preconditioners stay as they are. Rows are padded with zeros to whole blocks; where a type would thereby take as much as one
- * that keeps more, that one is taken, but not of `choices`. The file appears when it is whole. DESCENT_BAD_FILE names a number
- * that is not finite or that its type has no room for. Takes memory for one tensor. */
+ * preconditioners stay as they are; a rate matrix is at least Q8_0 (`choices` excepted). Rows are padded with zeros to whole
+ * blocks; where a type would thereby take as much as one that keeps more, that one is taken, but not of `choices`. The file
+ * appears when it is whole. DESCENT_BAD_FILE names a number that is not finite or that its type has no room for. Takes memory
+ * for one tensor. */
 DESCENT_API descent_code descent_quantize(const descent_model *model, const char *path, const descent_quantize_options *options,
                                           descent_status *status);
 

@@ -104,16 +104,27 @@ static void widen_q8_0(const gguf_tensor *t, size_t rows, size_t cols, float *ou
         }
 }
 
+/* How wide a tensor's rows are to be: whole blocks. Types without blocks may have the padding of those that have. */
+static size_t padded_width(const gguf_tensor *t, const gguf_type_info *type, size_t cols)
+{
+    static const size_t blocks[] = {32, 256};
+    for (size_t i = 0; i < 2 && type->block == 1; i++) {
+        size_t padded = (cols + blocks[i] - 1) / blocks[i] * blocks[i];
+        if (t->dims[0] == padded) return padded;
+    }
+    return (cols + type->block - 1) / type->block * type->block;
+}
+
 descent_code model_matrix(descent_model *model, const char *name, size_t rows, size_t cols, matrix *w, descent_status *status)
 {
     const gguf_tensor *t;
     descent_code code = find_tensor(model, name, &t, status);
     if (code != DESCENT_OK) return code;
     const gguf_type_info *type = gguf_type_find(t->type);
-    size_t padded = (cols + type->block - 1) / type->block * type->block;
+    size_t padded = padded_width(t, type, cols);
     if (t->dims[0] != padded || t->dims[1] != rows || t->dims[2] != 1 || t->dims[3] != 1)
         return wrong_shape(t, rows, padded, status);
-    *w = (matrix){.data = t->data, .rows = rows, .cols = cols};
+    *w = (matrix){.data = t->data, .rows = rows, .cols = cols, .stride = padded / type->block * type->block_bytes};
     switch (t->type) {
     case GGUF_F32:
         w->type = NUMBER_F32;
@@ -133,6 +144,7 @@ descent_code model_matrix(descent_model *model, const char *name, size_t rows, s
         widen_q8_0(t, rows, cols, wide);
         w->type = NUMBER_F32;
         w->data = wide;
+        w->stride = cols * sizeof *wide;
         break;
     }
     default:
@@ -140,7 +152,6 @@ descent_code model_matrix(descent_model *model, const char *name, size_t rows, s
                             "tensor %s has type %s; this version computes with F32, F16, BF16 and Q8_0", name,
                             gguf_type_name(t->type));
     }
-    w->stride = cols * number_bytes(w->type);
     model->info.parameters += (uint64_t)rows * cols; /* padding is none */
     if (model->n_matrices < gguf_tensor_count(model->file))
         model->matrices[model->n_matrices++] = (file_matrix){.tensor = t, .w = w};

@@ -70,6 +70,13 @@ static bool head_is_tied(const descent_model *model)
     return gguf_find_tensor(model->file, "output.weight") == NULL;
 }
 
+/* NRGPT's R: every step's change goes through it, and nothing rounds its errors off again. One matrix of many, and at four bits
+ * half of what the predictions lose (docs/quantize.md). */
+static bool is_rate(const char *name)
+{
+    return !strcmp(name, "blk.0.rate.weight");
+}
+
 /* Low-rank factors of a preconditioner: small, and every step of a descent goes through them. */
 static bool stays(const char *name)
 {
@@ -117,6 +124,7 @@ static descent_weight_type asked_type(const descent_quantize_options *o, const c
             return o->choices[i - 1].type;
         }
     *exactly = false;
+    if (is_rate(name) && o->type < DESCENT_WEIGHT_Q8_0) return DESCENT_WEIGHT_Q8_0;
     bool embedding = is_embedding(name), head = !strcmp(name, "output.weight");
     if (!embedding && !head) return o->type;
     descent_weight_type own = embedding ? o->embedding_type : o->head_type;

@@ -22,8 +22,10 @@ static const cli_command quantize_command = {
     .positional = "IN OUT",
     .summary = "Writes the model of the GGUF file IN to OUT with its matrices in another type.",
     .notes =
-        "Norms, biases, rates that are no matrix, diagonals and preconditioners stay F32. Embeddings and head are Q6_K by "
-        "default where the rest has 4 bits. Rows that no block divides are padded with zeros; where a type would then be no "
+        "Norms, biases, rates that are no matrix, diagonals and preconditioners stay F32. By default embeddings and head are "
+        "Q6_K where the rest has 4 bits, and an NRGPT's rate matrix, through which every step's errors add up, is at least "
+        "Q8_0. "
+        "Rows that no block divides are padded with zeros; where a type would then be no "
         "smaller than one that keeps more, that one is taken, and the table says so.\n"
         "--importance runs the model over a text, then makes errors smaller where its numbers are large.\n"
         "Examples:\n"

@@ -71,7 +71,8 @@ void tile_project_back(const tile *t, const matrix *w, const float *u, size_t u_
  * some 20) are worth sharing, else in order. */
 void tile_each(const tile *t, size_t n, size_t multiply_adds, team_part part, const void *arg);
 
-/* Whether n parts of equal work, each by one thread, keep most of the team busy. */
+/* How many of n parts of equal work the busiest thread does, and whether the team is busy most of that time. */
+size_t tile_rounds(const tile *t, size_t n);
 bool tile_even(const tile *t, size_t n);
 
 /* Hidden layers: what enters is multiplied with a hidden unit's weights, and what comes of it with the same, or others, on the
@@ -97,6 +98,9 @@ void tile_hidden(const tile *t, size_t hidden, size_t multiply_adds, hidden_unit
 /* For parts of a tile's work: rows [first, last) of a product, with their bias (or NULL), on the calling thread. */
 void tile_project_rows(const tile *t, const matrix *w, const float *bias, const float *x, size_t x_stride, float *y,
                        size_t y_stride, size_t first, size_t last);
+
+/* Bytes of memory that a product with W reads. */
+size_t matrix_bytes(const matrix *w);
 
 /* Multiply-adds of a product with the tile's rows, in those of floats: small integers are faster. */
 size_t tile_product_work(const tile *t, const matrix *w);

@@ -188,72 +188,145 @@ enum term { TERM_ATTENTION, TERM_FEED_FORWARD };
 
 typedef float (*energies)[DESCENT_MAX_TERMS];
 
+static void scale(float *a, float by, size_t n)
+{
+    for (size_t k = 0; k < n; k++) a[k] *= by;
+}
+
+static void multiply(float *a, const float *b, size_t n)
+{
+    for (size_t k = 0; k < n; k++) a[k] *= b[k];
+}
+
+static void add(float *a, const float *b, size_t n)
+{
+    for (size_t k = 0; k < n; k++) a[k] += b[k];
+}
+
+/* A block of heads at work: head first + k has rows k * n to (k + 1) * n of QUERY, MIXED and OUTPUT, n being the tile's. The
+ * heads of a group meet a key together, since all heads have the same keys. */
 typedef struct attention_pass {
     const tile *t;
     const run *runs;
     size_t n_runs;
     const float *g;
     bool gradient;
-    uint32_t head;  /* where parts are runs of one head */
-    float *log_sum; /* log sum_j exp(beta q . g_j), of every row */
+    size_t first, heads, group;
+    float *log_sum; /* [heads][n] log sum_j exp(beta q . g_j) */
 } attention_pass;
 
-/* One head over one run: from QUERY to alpha_h u_h in MIXED where the gradient is wanted. The head's rows begin at `base`. */
-static void attend(const attention_pass *p, const run *r, uint32_t head, size_t base, unsigned thread)
+/* Heads [head, head + heads) of the block for row m of a run, as a run whose rows they are: u_h into MIXED. */
+static void attend_row(const attention_pass *p, const run *r, size_t m, size_t head, size_t heads, float *scores)
 {
     const tile *t = p->t;
-    const nrgpt *w = t->model->weights;
-    size_t C = t->model->info.width, stride = t->work->wide_stride, first = base + r->first;
-    float *query = t->work->wide[QUERY] + first * stride, *u = t->work->wide[MIXED] + first * stride;
-    float *scores = run_scratch(t, thread, 0), alpha = w->alpha ? w->alpha[head] : 1.0f;
-    if (w->beta != 1.0f)
-        for (size_t m = 0; m < r->n; m++)
-            for (size_t c = 0; c < C; c++) query[m * stride + c] *= w->beta;
-    run_scores(t, r, 0, C, query, stride, scores, false);
+    size_t C = t->model->info.width, first = head * t->n + r->first + m;
+    size_t at = first * t->work->wide_stride, apart = t->n * t->work->wide_stride;
+    run one = {.n = heads, .sequence = r->sequence, .plane = r->plane, .longest = r->sees[m]};
+    float log_sum[RUN_ROWS];
+    for (size_t k = 0; k < heads; k++) one.sees[k] = r->sees[m];
+    run_scores(t, &one, 0, C, t->work->wide[QUERY] + at, apart, scores, false);
+    run_softmax(t, &one, scores, log_sum);
+    for (size_t k = 0; k < heads; k++) p->log_sum[first + k * t->n] = log_sum[k];
+    if (p->gradient) run_gather(t, &one, 0, C, scores, t->work->wide[MIXED] + at, apart);
+}
+
+/* One head of the block for all rows of a run. */
+static void attend_run(const attention_pass *p, const run *r, size_t head, float *scores)
+{
+    const tile *t = p->t;
+    size_t C = t->model->info.width, stride = t->work->wide_stride, first = head * t->n + r->first;
+    run_scores(t, r, 0, C, t->work->wide[QUERY] + first * stride, stride, scores, false);
     run_softmax(t, r, scores, p->log_sum + first);
-    if (!p->gradient) return;
-    run_gather(t, r, 0, C, scores, u, stride);
-    for (size_t m = 0; alpha != 1.0f && m < r->n; m++)
-        for (size_t c = 0; c < C; c++) u[m * stride + c] *= alpha;
+    if (p->gradient) run_gather(t, r, 0, C, scores, t->work->wide[MIXED] + first * stride, stride);
 }
 
-static void attend_run(const void *arg, size_t i, unsigned thread)
+static size_t group_heads(const attention_pass *p, size_t group)
+{
+    size_t left = p->heads - group * p->group;
+    return left < p->group ? left : p->group;
+}
+
+/* A group of heads over one run: from H_h^T g_i in QUERY to alpha_h u_h in MIXED where the gradient is wanted. */
+static void attend(const attention_pass *p, const run *r, size_t group, unsigned thread)
+{
+    const nrgpt *w = p->t->model->weights;
+    size_t head = group * p->group, heads = group_heads(p, group), C = p->t->model->info.width;
+    size_t stride = p->t->work->wide_stride;
+    float *scores = run_scratch(p->t, thread, 0);
+    for (size_t k = head; k < head + heads; k++) {
+        float *query = p->t->work->wide[QUERY] + (k * p->t->n + r->first) * stride;
+        for (size_t m = 0; w->beta != 1.0f && m < r->n; m++) scale(query + m * stride, w->beta, C);
+        if (heads <= r->n) attend_run(p, r, k, scores);
+    }
+    for (size_t m = 0; heads > r->n && m < r->n; m++) attend_row(p, r, m, head, heads, scores);
+    for (size_t k = head; w->alpha && p->gradient && k < head + heads; k++) {
+        float *u = p->t->work->wide[MIXED] + (k * p->t->n + r->first) * stride;
+        for (size_t m = 0; m < r->n; m++) scale(u + m * stride, w->alpha[p->first + k], C);
+    }
+}
+
+static void attend_part(const void *arg, size_t i, unsigned thread)
 {
     const attention_pass *p = arg;
-    attend(p, &p->runs[i], p->head, 0, thread);
+    attend(p, &p->runs[i % p->n_runs], i / p->n_runs, thread);
 }
 
-/* All of one head, while H_h is in cache: OUTPUT = H_h (alpha_h u_h) in rows of its own. */
-static void attend_head(const void *arg, size_t head, unsigned thread)
+static product head_product(const attention_pass *p, size_t head, const float *in, float *out)
+{
+    const nrgpt *w = p->t->model->weights;
+    size_t stride = p->t->work->wide_stride;
+    return product_whole(&w->h[p->first + head], in, stride, p->t->n, out + head * p->t->n * stride, stride);
+}
+
+/* All of a group, while its H_h are in cache. */
+static void attend_whole(const void *arg, size_t group, unsigned thread)
 {
     const attention_pass *p = arg;
-    const tile *t = p->t;
-    const nrgpt *w = t->model->weights;
-    size_t stride = t->work->wide_stride, base = head * t->n;
-    float *const *wide = t->work->wide;
-    product query = product_whole(&w->h[head], p->g, stride, t->n, wide[QUERY] + base * stride, stride);
-    product output =
-        product_whole(&w->h[head], wide[MIXED] + base * stride, stride, t->n, wide[OUTPUT] + base * stride, stride);
-    t->kernels->project_back(&query);
-    for (size_t i = 0; i < p->n_runs; i++) attend(p, &p->runs[i], (uint32_t)head, base, thread);
-    if (p->gradient) t->kernels->project(&output);
+    float *const *wide = p->t->work->wide;
+    size_t head = group * p->group, last = head + group_heads(p, group);
+    for (size_t k = head; k < last; k++) {
+        product query = head_product(p, k, p->g, wide[QUERY]);
+        p->t->kernels->project_back(&query);
+    }
+    for (size_t i = 0; i < p->n_runs; i++) attend(p, &p->runs[i], group, thread);
+    for (size_t k = head; p->gradient && k < last; k++) {
+        product output = head_product(p, k, wide[MIXED] + k * p->t->n * p->t->work->wide_stride, wide[OUTPUT]);
+        p->t->kernels->project(&output);
+    }
 }
 
-/* A head's share of the energy, from its log sums, and with them its share of the gradient, from its rows of OUTPUT. */
-static void add_head(const attention_pass *p, uint32_t head, size_t base, energies energy)
+/* The block's shares of the energy, from its log sums, and with them of ATTENTION, from OUTPUT. */
+static void add_heads(const attention_pass *p, energies energy)
 {
     const tile *t = p->t;
     const nrgpt *w = t->model->weights;
     size_t C = t->model->info.width, stride = t->work->wide_stride;
-    float alpha = w->alpha ? w->alpha[head] : 1.0f, *sum = t->work->wide[ATTENTION];
-    const float *output = t->work->wide[OUTPUT] + base * stride;
-    for (size_t i = 0; energy && i < t->n; i++) energy[i][TERM_ATTENTION] -= alpha / w->beta * p->log_sum[base + i];
-    for (size_t i = 0; p->gradient && i < t->n; i++) {
-        if (head == 0)
-            memcpy(sum + i * stride, output + i * stride, C * sizeof *sum);
-        else
-            for (size_t c = 0; c < C; c++) sum[i * stride + c] += output[i * stride + c];
-    }
+    for (size_t i = 0; i < t->n; i++)
+        for (size_t k = 0; k < p->heads; k++) {
+            float alpha = w->alpha ? w->alpha[p->first + k] : 1.0f, *sum = t->work->wide[ATTENTION] + i * stride;
+            const float *output = t->work->wide[OUTPUT] + (k * t->n + i) * stride;
+            if (energy) energy[i][TERM_ATTENTION] -= alpha / w->beta * p->log_sum[k * t->n + i];
+            if (!p->gradient) continue;
+            if (p->first + k == 0)
+                memcpy(sum, output, C * sizeof *sum);
+            else
+                add(sum, output, C);
+        }
+}
+
+/* How many heads meet a key together: four, or fewer where that keeps more threads busy; but one where their H_h would push
+ * each other out of a core's cache and keys are few beside them. */
+static size_t group_of(const attention_pass *p)
+{
+    enum { MOST = 4, NEAR = 1 << 19 };
+    const nrgpt *w = p->t->model->weights;
+    size_t keys = 0, best = 1, bytes = matrix_bytes(&w->h[0]), key_bytes = p->t->model->info.width * sizeof(float);
+    for (size_t i = 0; i < p->n_runs; i++) keys += p->runs[i].longest;
+    if (MOST * bytes > NEAR && 2 * keys * key_bytes < bytes) return 1;
+    for (size_t group = 2; group <= MOST && group <= p->heads; group++)
+        if (tile_rounds(p->t, (p->heads + group - 1) / group) * group <= tile_rounds(p->t, (p->heads + best - 1) / best) * best)
+            best = group;
+    return best;
 }
 
 /* ATTENTION = sum_h H_h (alpha_h u_h) = -grad_AT at g, the keys of the rows' planes held fixed.
@@ -263,30 +336,28 @@ static void attention_force(const tile *t, const float *g, bool gradient, energi
 {
     const nrgpt *w = t->model->weights;
     workspace *k = t->work;
-    size_t C = t->model->info.width, stride = k->wide_stride;
+    size_t stride = k->wide_stride, block = k->rows / t->n;
     run runs[TILE_ROWS];
     float log_sum[TILE_ROWS];
     attention_pass p = {
         .t = t, .runs = runs, .n_runs = runs_make(t, w->strict, runs), .g = g, .gradient = gradient, .log_sum = log_sum};
-    size_t attending = runs_work(runs, p.n_runs) * C;
-    if (w->heads * t->n <= k->rows && tile_even(t, w->heads)) {
-        size_t products = 2 * tile_product_work(t, &w->h[0]);
-        tile_each(t, w->heads, w->heads * (products + attending), attend_head, &p);
-        for (uint32_t h = 0; h < w->heads; h++) add_head(&p, h, h * t->n, energy);
-        return;
+    size_t attending = runs_work(runs, p.n_runs) * t->model->info.width, products = 2 * tile_product_work(t, &w->h[0]);
+    for (; p.first < w->heads; p.first += p.heads) {
+        p.heads = w->heads - p.first < block ? w->heads - p.first : block;
+        p.group = group_of(&p);
+        size_t groups = (p.heads + p.group - 1) / p.group;
+        if (p.heads == w->heads && tile_even(t, groups)) {
+            tile_each(t, groups, w->heads * (products + attending), attend_whole, &p);
+        } else {
+            for (size_t h = 0; h < p.heads; h++)
+                tile_project_back(t, &w->h[p.first + h], g, stride, k->wide[QUERY] + h * t->n * stride, stride, false);
+            tile_each(t, groups * p.n_runs, p.heads * attending, attend_part, &p);
+            for (size_t h = 0; gradient && h < p.heads; h++)
+                tile_project(t, &w->h[p.first + h], NULL, k->wide[MIXED] + h * t->n * stride, stride,
+                             k->wide[OUTPUT] + h * t->n * stride, stride, false);
+        }
+        add_heads(&p, energy);
     }
-    for (uint32_t h = 0; h < w->heads; h++) {
-        p.head = h;
-        tile_project_back(t, &w->h[h], g, stride, k->wide[QUERY], stride, false);
-        tile_each(t, p.n_runs, attending, attend_run, &p);
-        if (gradient) tile_project(t, &w->h[h], NULL, k->wide[MIXED], stride, k->wide[OUTPUT], stride, false);
-        add_head(&p, h, 0, energy);
-    }
-}
-
-static void multiply(float *a, const float *b, size_t n)
-{
-    for (size_t k = 0; k < n; k++) a[k] *= b[k];
 }
 
 /* value = gelu(z), slope = gelu'(z) of one row, z = INNER. */
@@ -342,8 +413,7 @@ static void ff1_force(const tile *t, const float *g, bool gradient, energies ene
     const nrgpt *w = t->model->weights;
     workspace *k = t->work;
     squared_force(t, &(squared_layer){&w->w1, w->b1, g}, k->wide[FEED], gradient, energy);
-    for (size_t i = 0; gradient && i < t->n; i++)
-        for (size_t c = 0; c < t->model->info.width; c++) k->wide[FEED][i * k->wide_stride + c] *= -2.0f;
+    for (size_t i = 0; gradient && i < t->n; i++) scale(k->wide[FEED] + i * k->wide_stride, -2.0f, t->model->info.width);
 }
 
 /* E = -|gelu(W2 gelu(W1 g + b1) + b2)|^2 */
@@ -358,8 +428,7 @@ static void ff2_force(const tile *t, const float *g, bool gradient, energies ene
     if (!gradient) return;
     for (size_t i = 0; i < t->n; i++) multiply(k->wide[INNER] + i * ws, k->wide[INNER_SLOPE] + i * ws, C);
     tile_project_back(t, &w->w1, k->wide[INNER], ws, k->wide[FEED], ws, false);
-    for (size_t i = 0; i < t->n; i++)
-        for (size_t c = 0; c < C; c++) k->wide[FEED][i * ws + c] *= -2.0f;
+    for (size_t i = 0; i < t->n; i++) scale(k->wide[FEED] + i * ws, -2.0f, C);
 }
 
 /* Hidden units of FF2W: VALUE = gelu(z), BACK = (W2^T g) gelu'(z),  z = W1 g + b1 */
@@ -386,8 +455,7 @@ static void ff2w_force(const tile *t, const float *g, bool gradient, energies en
     const hidden_sum sums[] = {{.w = &w->w2, .columns = true, .in = k->hidden[VALUE], .out = y, .scratch = k->wide[SCRATCH]},
                                {.w = &w->w1, .in = k->hidden[BACK], .out = back, .scratch = k->wide[BACK_SCRATCH]}};
     tile_hidden(t, F, 4 * tile_product_work(t, &w->w1) + 20 * t->n * F, ff2w_units, g, sums, gradient ? 2 : 1);
-    for (size_t i = 0; i < t->n; i++)
-        for (size_t c = 0; c < C; c++) y[i * ws + c] += w->b2[c];
+    for (size_t i = 0; i < t->n; i++) add(y + i * ws, w->b2, C);
     for (size_t i = 0; energy && i < t->n; i++) energy[i][TERM_FEED_FORWARD] = (float)-dot(g + i * ws, y + i * ws, C);
     for (size_t i = 0; gradient && i < t->n; i++)
         for (size_t c = 0; c < C; c++) y[i * ws + c] = -(y[i * ws + c] + back[i * ws + c]);

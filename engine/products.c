@@ -4,6 +4,7 @@
  * Parts change no bit: outputs may be cut anywhere on PRODUCT_CUT, and sums over a hidden layer are always those of groups of
  * PRODUCT_GROUP units, whoever forms them. */
 #include "batch.h"
+#include "kernels/packed.h"
 
 /* ---- Products -------------------------------------------------------------------------------------------------- */
 
@@ -23,10 +24,20 @@ void tile_each(const tile *t, size_t n, size_t multiply_adds, team_part part, co
         for (size_t i = 0; i < n; i++) part(arg, i, 0);
 }
 
+size_t tile_rounds(const tile *t, size_t n)
+{
+    size_t threads = team_threads(t->team);
+    return (n + threads - 1) / threads;
+}
+
 bool tile_even(const tile *t, size_t n)
 {
-    size_t threads = team_threads(t->team), most = (n + threads - 1) / threads;
-    return 4 * n >= 3 * most * threads;
+    return 4 * n >= 3 * tile_rounds(t, n) * team_threads(t->team);
+}
+
+size_t matrix_bytes(const matrix *w)
+{
+    return w->type >= NUMBER_Q8_0 ? packed_bytes(w->packed) : w->rows * w->stride;
 }
 
 size_t tile_product_work(const tile *t, const matrix *w)

@@ -188,33 +188,36 @@ static size_t threads_now(size_t *running)
     return n;
 }
 
-static void expect_threads(size_t n, size_t most_running)
+/* All of them asleep but this one, in the end: ten seconds are for a machine that has no time for us. Returns how many. */
+static size_t sleeping_threads(void)
 {
     size_t running, seen = 0;
-    for (int i = 0; i < 2000; i++) { /* ten seconds on a machine that has no time for us */
+    for (int i = 0; i < 2000; i++) {
         seen = threads_now(&running);
-        if (seen == n && running <= most_running) return;
+        if (running <= 1) return seen;
         (void)nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
     }
-    fail_msg("%zu threads, %zu running; expected %zu, at most %zu running", seen, running, n, most_running);
+    fail_msg("%zu of %zu threads running; expected this one only", running, seen);
+    return seen;
 }
 
-static void threads_come_when_needed_sleep_and_go(void **state)
+static void threads_come_when_needed_and_sleep(void **state)
 {
-    size_t running, before = threads_now(&running);
+    size_t running, before = threads_now(&running), during = before;
     (void)state;
     team *one = team_create(1), *three = team_create(3);
     assert_non_null(one);
     assert_non_null(three);
     check_counts(one, 1, 100, 10);
     check_counts(three, 3, 1, 10);
-    expect_threads(before, 1);
-    for (int i = 0; i < 3; i++) {
+    assert_int_equal(threads_now(&running), before);
+    for (int i = 0; i < 3; i++) { /* the next share wakes those that sleep */
         check_counts(three, 3, 100, 10);
-        expect_threads(before + workers_of(3), 1); /* asleep, all but this one, and woken by the next share */
+        during = sleeping_threads();
+        assert_true(during >= before + workers_of(3));
     }
     team_destroy(three);
-    expect_threads(before, 1);
+    assert_true(sleeping_threads() <= during); /* OpenMP may keep some for the next region */
     team_destroy(one);
     team_destroy(NULL);
 }
@@ -252,7 +255,7 @@ int main(void)
         cmocka_unit_test(a_team_outlives_its_masters),
         cmocka_unit_test(teams_work_side_by_side),
         cmocka_unit_test(others_take_part),
-        cmocka_unit_test(threads_come_when_needed_sleep_and_go),
+        cmocka_unit_test(threads_come_when_needed_and_sleep),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,7 @@
  *     bench_serve.c    the command: a server, a scheduler, loads, the table
  *     bench_load.c     texts, and what is measured
  *     bench_http.c     a load over sockets
- *     bench_crowd.c    connections that want nothing
+ *     bench_crowd.c    connections that want nothing, or read slowly
  *     bench_engine.c   a load through libdescent's scheduler
  */
 #ifndef DESCENT_TOOLS_BENCH_LOAD_H
@@ -62,11 +62,17 @@ bool bench_engine_run(descent_scheduler *scheduler, const load *l, load_result *
 bool bench_http_run(uv_loop_t *loop, const struct sockaddr *server, const load *l, load_result *result,
                     char message[BENCH_MESSAGE_SIZE]);
 
-/* Connections that ask for no text, on the loop from now on: `idle` of them say nothing at all, `dribbling` send a request for
- * /health a byte every 0.45 s, and then the next. One that the server closes comes back. NULL without memory. */
+/* Connections on the loop from now on: `idle` of them say nothing at all, `dribbling` send a request for /health a byte every
+ * 0.45 s, and then the next; `slow` send `request` (copied), and read its answer a byte a second, through buffers as small as
+ * may be. One that the server closes comes back. NULL without memory. */
 typedef struct crowd crowd;
-crowd *crowd_open(uv_loop_t *loop, const struct sockaddr *server, size_t idle, size_t dribbling);
-size_t crowd_connected(const crowd *c);
-void crowd_close(crowd *c); /* runs the loop until they are gone */
+typedef struct crowd_shape {
+    size_t idle, dribbling, slow;
+    const char *request; /* may be NULL without slow ones */
+} crowd_shape;
+crowd *crowd_open(uv_loop_t *loop, const struct sockaddr *server, const crowd_shape *shape);
+size_t crowd_connected(const crowd *c); /* idle and dribbling ones */
+size_t crowd_reading(const crowd *c);   /* slow ones whose answer has begun */
+void crowd_close(crowd *c);             /* runs the loop until they are gone */
 
 #endif

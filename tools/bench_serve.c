@@ -1,6 +1,7 @@
 /* bench_serve.c: `descent bench serve`: what HTTP costs. The same texts come from a server, over sockets, and from the
  * scheduler in this process, in turns in one run, so that whatever else the machine does hits both; then a crowd of connections
- * that want nothing stands beside the streams. Figures are medians of repetitions, with the smallest and the largest.
+ * that want nothing, and of readers of a byte a second, stands beside the streams. Figures are medians of repetitions, with the
+ * smallest and the largest.
  */
 #include "bench.h"
 #include "bench_server.h"
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 static const cli_command bench_command = {
     .name = "bench serve",
@@ -25,18 +27,19 @@ static const cli_command bench_command = {
     .most = 1,
 };
 
-enum { MOST_ROWS = 16, MOST_REPEATS = 1000, CROWD_STREAMS = 100 };
+enum { MOST_ROWS = 16, MOST_REPEATS = 1000, CROWD_STREAMS = 100, CROWD_PATIENCE = 60, SLOW_TOKENS = 256, POLL_US = 10000 };
 
 typedef struct bench_options {
     const char *model, *url, *name, *steps, *streams;
-    int64_t prompt_tokens, tokens, repeats, crowd, threads, chunk, max_running;
-    double seconds;
+    int64_t prompt_tokens, tokens, repeats, crowd, slow, threads, chunk, max_running;
+    double seconds, stream_interval;
     bool json;
 } bench_options;
 
 /* One way of doing a row's work, over its repetitions. */
 typedef struct side {
-    load_samples rates; /* tokens/s, one a repetition */
+    load_samples rates;    /* tokens/s, one a repetition */
+    load_samples p50, p99; /* of the times between tokens, one a repetition */
     load_result all;
 } side;
 
@@ -44,7 +47,7 @@ typedef struct side {
 typedef struct row {
     size_t streams, generations;
     side one, other;
-    load_samples ratios; /* one over other, one a repetition */
+    load_samples ratios, p50_ratios, p99_ratios; /* one over other, one a repetition */
 } row;
 
 typedef struct bench {
@@ -58,7 +61,7 @@ typedef struct bench {
     uint64_t loads; /* so many were run: the next one's number */
     row rows[MOST_ROWS], crowd;
     size_t n_rows;
-    size_t crowd_connected; /* the fewest that stood there */
+    size_t crowd_connected, crowd_reading; /* the fewest that stood there */
     char message[BENCH_MESSAGE_SIZE];
 } bench;
 
@@ -74,18 +77,61 @@ static bool run_engine(bench *b, const load *l, load_result *result)
     return bench_engine_run(b->scheduler, l, result, b->message);
 }
 
+/* What slow readers ask for, allocated: a text whose chunks are more than what buffers on the way hold. */
+static char *slow_request(bench *b)
+{
+    load l = {.shape = &b->shape, .streams = 1, .generations = 1, .number = b->loads++};
+    const asked_depth *depth;
+    int64_t seed, room = (int64_t)descent_model_describe(b->model)->context - b->options->prompt_tokens;
+    uint32_t *prompt = calloc(b->shape.prompt_tokens, sizeof *prompt);
+    json_t *tokens = json_array();
+    char *request = NULL;
+    if (prompt) load_text(&l, 0, 0, prompt, &depth, &seed);
+    for (size_t i = 0; prompt && i < b->shape.prompt_tokens; i++) (void)json_array_append_new(tokens, json_integer(prompt[i]));
+    json_t *body =
+        json_pack("{s:s, s:o, s:I, s:b, s:b, s:i}", "model", b->shape.name, "prompt", tokens, "max_tokens",
+                  (json_int_t)(room < SLOW_TOKENS ? room : SLOW_TOKENS), "ignore_eos", 1, "stream", 1, "logprobs", 20);
+    char *text = prompt && body ? json_dumps(body, JSON_COMPACT) : NULL;
+    if (text && asprintf(&request,
+                         "POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+                         "Content-Length: %zu\r\n\r\n%s",
+                         strlen(text), text) < 0)
+        request = NULL;
+    json_decref(body);
+    free(text);
+    free(prompt);
+    return request;
+}
+
+/* Until everybody stands there, and the slow readers' texts are computed: it is their reading that is measured. */
+static void gather(bench *b, crowd *c)
+{
+    size_t quiet = (size_t)b->options->crowd, slow = (size_t)b->options->slow;
+    double patience = seconds_now() + CROWD_PATIENCE;
+    bool complete = false;
+    while (!complete && seconds_now() < patience && !interrupted()) {
+        (void)uv_run(&b->loop, UV_RUN_NOWAIT);
+        complete = crowd_connected(c) == quiet && crowd_reading(c) == slow && (!slow || bench_server_idle(b->server));
+        if (!complete) (void)usleep(POLL_US);
+    }
+}
+
 static bool run_in_crowd(bench *b, const load *l, load_result *result)
 {
-    size_t size = (size_t)b->options->crowd, idle = size / 2;
-    crowd *c = crowd_open(&b->loop, bench_server_address(b->server), idle, size - idle);
+    size_t quiet = (size_t)b->options->crowd;
+    char *request = slow_request(b);
+    crowd_shape shape = {
+        .idle = quiet / 2, .dribbling = quiet - quiet / 2, .slow = (size_t)b->options->slow, .request = request};
+    crowd *c = request ? crowd_open(&b->loop, bench_server_address(b->server), &shape) : NULL;
+    free(request);
     if (!c) {
-        (void)snprintf(b->message, sizeof b->message, "no memory for a crowd of %zu", size);
+        (void)snprintf(b->message, sizeof b->message, "no memory for a crowd of %zu", quiet + shape.slow);
         return false;
     }
-    double patience = seconds_now() + 30;
-    while (crowd_connected(c) < size && seconds_now() < patience) (void)uv_run(&b->loop, UV_RUN_ONCE);
+    gather(b, c);
     bool good = run_http(b, l, result);
     if (crowd_connected(c) < b->crowd_connected) b->crowd_connected = crowd_connected(c);
+    if (crowd_reading(c) < b->crowd_reading) b->crowd_reading = crowd_reading(c);
     crowd_close(c);
     return good;
 }
@@ -98,9 +144,15 @@ static bool measure(bench *b, const row *r, side *s, way run, uint64_t number, d
     load l = {.shape = &b->shape, .streams = r->streams, .generations = r->generations, .number = number};
     double seconds = s->all.seconds;
     uint64_t tokens = s->all.tokens;
+    size_t times = s->all.between.count;
     if (!run(b, &l, &s->all)) return false;
     *rate = (double)(s->all.tokens - tokens) / (s->all.seconds - seconds);
     load_samples_add(&s->rates, *rate);
+    load_samples own = s->all.between; /* those of this repetition: they are behind the others */
+    own.values += times;
+    own.count -= times;
+    load_samples_add(&s->p50, load_samples_at(&own, 0.5));
+    load_samples_add(&s->p99, load_samples_at(&own, 0.99));
     return true;
 }
 
@@ -118,6 +170,14 @@ static bool choose_generations(bench *b, row *r)
     return good;
 }
 
+/* Of the repetition that was the last on both sides. */
+static void add_ratio(load_samples *ratios, const load_samples *one, const load_samples *other)
+{
+    if (one->failed || other->failed || !one->count || one->count != other->count) return;
+    double over = one->values[one->count - 1], under = other->values[other->count - 1];
+    if (under > 0) load_samples_add(ratios, over / under);
+}
+
 /* Both ways, --repeats times, in turns. `same`: the same texts both ways; else, since both go to one server, others of their
  * kind. */
 static bool repeat(bench *b, row *r, way one, way other, bool same, progress *bar)
@@ -129,6 +189,8 @@ static bool repeat(bench *b, row *r, way one, way other, bool same, progress *ba
         if (!measure(b, r, swapped ? &r->other : &r->one, swapped ? other : one, number, &first)) return false;
         if (!measure(b, r, swapped ? &r->one : &r->other, swapped ? one : other, next, &second)) return false;
         load_samples_add(&r->ratios, swapped ? second / first : first / second);
+        add_ratio(&r->p50_ratios, &r->one.p50, &r->other.p50);
+        add_ratio(&r->p99_ratios, &r->one.p99, &r->other.p99);
         progress_advance(bar, 1);
     }
     if (r->one.all.tokens == r->other.all.tokens && (!same || r->one.all.row_steps == r->other.all.row_steps)) return true;
@@ -139,14 +201,19 @@ static bool repeat(bench *b, row *r, way one, way other, bool same, progress *ba
     return false;
 }
 
+static bool has_crowd(const bench *b)
+{
+    return b->options->crowd + b->options->slow > 0;
+}
+
 static bool run_all(bench *b)
 {
-    size_t parts = b->n_rows + (b->options->crowd > 0);
+    size_t parts = b->n_rows + has_crowd(b);
     progress bar = progress_begin("measuring", "repetitions", (uint64_t)parts * (uint64_t)b->options->repeats);
     bool good = true;
     for (size_t i = 0; i < b->n_rows && good && !interrupted(); i++)
         good = choose_generations(b, &b->rows[i]) && repeat(b, &b->rows[i], run_http, run_engine, true, &bar);
-    if (b->options->crowd > 0 && good && !interrupted())
+    if (has_crowd(b) && good && !interrupted())
         good = choose_generations(b, &b->crowd) && repeat(b, &b->crowd, run_in_crowd, run_http, false, &bar);
     progress_end(&bar);
     return good;
@@ -159,7 +226,7 @@ static void print_spread(load_samples *samples, int decimals, int width)
     char text[96];
     (void)snprintf(text, sizeof text, "%.*f (%.*f..%.*f)", decimals, load_samples_at(samples, 0.5), decimals,
                    load_samples_at(samples, 0), decimals, load_samples_at(samples, 1));
-    printf("%*s", width, text);
+    printf(" %*s", width - 1, text);
 }
 
 static void print_times(load_samples *samples)
@@ -194,11 +261,17 @@ static int print_text(bench *b)
            b->shape.tokens, o->repeats, o->seconds);
     if (b->n_rows) print_heading("HTTP", "in process");
     for (size_t i = 0; i < b->n_rows; i++) print_row(&b->rows[i]);
-    if (o->crowd > 0) {
+    if (has_crowd(b)) {
         char beside[48];
-        (void)snprintf(beside, sizeof beside, "beside %zu others", b->crowd_connected);
+        (void)snprintf(beside, sizeof beside, "beside %zu others", b->crowd_connected + b->crowd_reading);
         print_heading(beside, "alone");
         print_row(&b->crowd);
+        printf("%zu of the others read a stream of their own at a byte a second. Between tokens, beside them over alone: p50",
+               b->crowd_reading);
+        print_spread(&b->crowd.p50_ratios, 3, 0);
+        printf(", p99");
+        print_spread(&b->crowd.p99_ratios, 3, 0);
+        putchar('\n');
     }
     return EXIT_SUCCESS;
 }
@@ -235,8 +308,14 @@ static int print_json(bench *b)
     json_t *steps = json_array(), *rows = json_array();
     for (size_t i = 0; i < b->shape.n_depths; i++) (void)json_array_append_new(steps, json_depth(b->shape.depths[i].text));
     for (size_t i = 0; i < b->n_rows; i++) (void)json_array_append_new(rows, row_json(&b->rows[i], "http", "in_process"));
-    json_t *beside = o->crowd > 0 ? row_json(&b->crowd, "in_crowd", "alone") : json_null();
-    if (o->crowd > 0) (void)json_object_set_new(beside, "others", json_integer((json_int_t)b->crowd_connected));
+    json_t *beside = has_crowd(b) ? row_json(&b->crowd, "in_crowd", "alone") : json_null();
+    if (has_crowd(b)) {
+        (void)json_object_set_new(beside, "others", json_integer((json_int_t)b->crowd_connected));
+        (void)json_object_set_new(beside, "slow_readers", json_integer((json_int_t)b->crowd_reading));
+        (void)json_object_set_new(
+            beside, "inter_token_ratio",
+            json_pack("{s:o, s:o}", "p50", spread_json(&b->crowd.p50_ratios), "p99", spread_json(&b->crowd.p99_ratios)));
+    }
     return json_output(json_pack("{s:s, s:s, s:s, s:o, s:I, s:I, s:I, s:o, s:o}", "model", o->model, "version",
                                  descent_version(), "isa", descent_isa(), "steps", steps, "prompt_tokens",
                                  (json_int_t)b->shape.prompt_tokens, "tokens", (json_int_t)b->shape.tokens, "repeats",
@@ -295,13 +374,15 @@ static int read_shape(bench *b, const bench_options *o)
 
 static bool start_server(bench *b, const bench_options *o)
 {
-    char model[4096], chunk[24], running[24], threads[24];
+    char model[4096], chunk[24], running[24], threads[24], interval[32];
     (void)snprintf(model, sizeof model, "%s=%s", o->name, o->model);
     (void)snprintf(chunk, sizeof chunk, "%" PRId64, o->chunk);
     (void)snprintf(running, sizeof running, "%" PRId64, o->max_running);
     (void)snprintf(threads, sizeof threads, "%" PRId64, o->threads);
-    const char *arguments[] = {model,   "--chunk", chunk, "--max-running", running, o->threads ? "--threads" : NULL,
-                               threads, NULL};
+    (void)snprintf(interval, sizeof interval, "%.9f", o->stream_interval);
+    const char *arguments[] = {
+        model,   "--chunk", chunk, "--max-running", running, "--stream-interval", interval, o->threads ? "--threads" : NULL,
+        threads, NULL};
     b->server = o->url ? bench_server_at(&b->loop, o->url, b->message, sizeof b->message)
                        : bench_server_start(&b->loop, arguments, b->message, sizeof b->message);
     return b->server != NULL;
@@ -338,16 +419,23 @@ static void release(bench *b)
         side *sides[] = {&r->one, &r->other};
         for (size_t k = 0; k < 2; k++) {
             load_samples_release(&sides[k]->rates);
+            load_samples_release(&sides[k]->p50);
+            load_samples_release(&sides[k]->p99);
             load_result_release(&sides[k]->all);
         }
         load_samples_release(&r->ratios);
+        load_samples_release(&r->p50_ratios);
+        load_samples_release(&r->p99_ratios);
     }
 }
 
 static int bench_serve(const bench_options *o)
 {
     descent_status status;
-    bench b = {.options = o, .crowd = {.streams = CROWD_STREAMS}, .crowd_connected = (size_t)o->crowd};
+    bench b = {.options = o,
+               .crowd = {.streams = CROWD_STREAMS},
+               .crowd_connected = (size_t)o->crowd,
+               .crowd_reading = (size_t)o->slow};
     int code = read_streams(&b, o->streams);
     if (code != EXIT_SUCCESS) return code;
     if (descent_model_open(o->model, &b.model, &status) != DESCENT_OK) {
@@ -375,9 +463,11 @@ int bench_serve_command(int argc, char **argv)
                        .tokens = 64,
                        .repeats = 5,
                        .crowd = 900,
+                       .slow = 16,
                        .chunk = 128,
                        .max_running = 128,
-                       .seconds = 2};
+                       .seconds = 2,
+                       .stream_interval = 0.01};
     cli_option table[] = {
         cli_defaulted(cli_text(0, "streams", "N,N,...", &o.streams, "clients at once")),
         cli_text('T', "steps", "T,T,...", &o.steps,
@@ -391,6 +481,10 @@ int bench_serve_command(int argc, char **argv)
             cli_integer(0, "crowd", &o.crowd, 0, 100000,
                         "connections, half idle, half sending a byte every 0.45 s, that 100 streams stand among; 0: leave "
                         "that out")),
+        cli_defaulted(cli_integer(0, "slow-readers", &o.slow, 0, 100000,
+                                  "and readers of a stream of their own, a byte a second, among the others")),
+        cli_defaulted(
+            cli_real(0, "stream-interval", &o.stream_interval, 0, 1e9, "the server's: seconds between two sends of a stream")),
         cli_integer('t', "threads", &o.threads, 1, 1024, "threads of either side; all the machine lets us use by default"),
         cli_defaulted(cli_integer(0, "chunk", &o.chunk, 1, 65536, "tokens of prompts in flight at once")),
         cli_defaulted(cli_integer(0, "max-running", &o.max_running, 1, 4096, "texts computed at once")),

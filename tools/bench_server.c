@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MOST_ARGUMENTS = 32, LOG_SIZE = 1 << 15, PATIENCE_SECONDS = 120, POLL_US = 20000 };
+enum { MOST_ARGUMENTS = 32, LOG_SIZE = 1 << 15, METRICS_SIZE = 1 << 17, PATIENCE_SECONDS = 120, POLL_US = 20000 };
 
 struct bench_server {
     uv_loop_t *loop;
@@ -51,20 +51,47 @@ static void on_log_closed(uv_handle_t *handle)
     s->log_open = false;
 }
 
-/* True when GET /ready is answered with 200. Waits for the answer. */
-static bool is_ready(const bench_server *s)
+/* True when a GET is answered with 200. Waits for the answer, of which [size] bytes are kept, NUL-terminated. */
+static bool get(const bench_server *s, const char *path, char *answer, size_t size)
 {
-    static const char ask[] = "GET /ready HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
-    char answer[32] = "";
+    char ask[128];
     size_t got = 0;
+    int bytes = snprintf(ask, sizeof ask, "GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n", path);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return false;
-    bool sent = connect(fd, (const struct sockaddr *)&s->address, sizeof s->address) == 0 &&
-                send(fd, ask, sizeof ask - 1, MSG_NOSIGNAL) == (ssize_t)sizeof ask - 1;
-    for (ssize_t n = 1; sent && n > 0 && got<sizeof answer - 1; got += n> 0 ? (size_t)n : 0)
-        n = recv(fd, answer + got, sizeof answer - 1 - got, 0);
+    ssize_t n = connect(fd, (const struct sockaddr *)&s->address, sizeof s->address) == 0 &&
+                send(fd, ask, (size_t)bytes, MSG_NOSIGNAL) == bytes;
+    while (n > 0 && got < size - 1) {
+        n = recv(fd, answer + got, size - 1 - got, 0);
+        if (n > 0) got += (size_t)n;
+    }
     (void)close(fd);
+    answer[got] = '\0';
     return !strncmp(answer, "HTTP/1.1 200", 12);
+}
+
+static bool is_ready(const bench_server *s)
+{
+    char answer[32];
+    return get(s, "/ready", answer, sizeof answer);
+}
+
+/* The figure of a metric without labels in the text of /metrics; -1: it is not there. */
+static double metric(const char *text, const char *name)
+{
+    size_t bytes = strlen(name);
+    for (const char *line = text; line; line = strchr(line, '\n')) {
+        if (*line == '\n') line++;
+        if (!strncmp(line, name, bytes) && line[bytes] == ' ') return strtod(line + bytes, NULL);
+    }
+    return -1;
+}
+
+bool bench_server_idle(const bench_server *s)
+{
+    static char text[METRICS_SIZE];
+    return get(s, "/metrics", text, sizeof text) && metric(text, "descent_requests_running") == 0 &&
+           metric(text, "descent_requests_waiting") == 0;
 }
 
 static bool wait_until_ready(bench_server *s, char *message, size_t size)

@@ -14,6 +14,8 @@ bench_server *bench_server_start(uv_loop_t *loop, const char *const *arguments, 
 /* A server at "http://ADDRESS:PORT". */
 bench_server *bench_server_at(uv_loop_t *loop, const char *url, char *message, size_t size);
 const struct sockaddr *bench_server_address(const bench_server *server);
+/* True where no text is computed or waits. Asks for its /metrics, and waits for them. */
+bool bench_server_idle(const bench_server *server);
 /* Ends a child. Runs the loop. NULL is allowed. */
 void bench_server_stop(bench_server *server);
 

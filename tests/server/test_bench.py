@@ -1,5 +1,6 @@
 """`descent bench serve`: both sides do the same work, and every figure is there. How fast they are is no test's affair."""
 import json
+import re
 import subprocess
 
 from serving import BINARY, Server
@@ -22,7 +23,7 @@ def ordered(spread):
 
 def test_both_sides_do_the_same(shipped):
     told = json_of(bench("serve", shipped("nrgpt-shakespeare"), *SHORT, "--streams", "1,3", "--repeats", "2", "--crowd", "0",
-                         "--json"))
+                         "--slow-readers", "0", "--json"))
     assert told["steps"] == [2, 4, 8]
     assert [row["streams"] for row in told["rows"]] == [1, 3]
     for row in told["rows"]:
@@ -38,10 +39,12 @@ def test_both_sides_do_the_same(shipped):
 
 
 def test_a_hundred_streams_in_a_crowd(shipped):
-    told = json_of(bench("serve", shipped("nrgpt-shakespeare"), *SHORT, "--streams", "1", "--repeats", "1", "--crowd", "6", "-T", "1",
-                         "--json"))
+    told = json_of(bench("serve", shipped("nrgpt-shakespeare"), *SHORT, "--streams", "1", "--repeats", "1", "--crowd", "6",
+                         "--slow-readers", "3", "--stream-interval", "0", "-T", "1", "--json"))
     crowd = told["crowd"]
-    assert crowd["streams"] == 100 and crowd["others"] == 6
+    assert crowd["streams"] == 100 and (crowd["others"], crowd["slow_readers"]) == (6, 3)
+    for ratio in crowd["inter_token_ratio"].values():
+        ordered(ratio)
     assert crowd["in_crowd"]["tokens"] == crowd["alone"]["tokens"] == 4 * 100 * crowd["texts_per_stream"]
     ordered(crowd["ratio"])
 
@@ -50,9 +53,10 @@ def test_a_table_for_people_of_a_server_that_runs(shipped):
     path = shipped("cem-kjv")
     with Server([path], "--threads", "1") as server:
         done = bench("serve", path, *SHORT, "--url", server.url, "--name", "cem-kjv", "--streams", "2", "--repeats", "1", "--crowd",
-                     "0", "-T", "1x2")
+                     "0", "--slow-readers", "1", "-T", "1x2")
         assert done.returncode == 0, done.stderr
         assert "at T 1x2 in turn" in done.stdout and "in process" in done.stdout
+        assert re.search(r"\n1 of the others read .* alone: p50 \S+ \(\S+\), p99 \S+ \(\S+\)\n", done.stdout), done.stdout
         assert server.metric("descent_generated_tokens_total") >= 2 * 4
 
 
@@ -60,6 +64,6 @@ def test_what_is_wrong_is_said(shipped):
     path = shipped("nrgpt-shakespeare")
     for arguments, code, said in [(["serve"], 2, "MODEL"), (["serve", path, "--streams", "0"], 2, "--streams"),
                                   (["serve", path, "--tokens", "500"], 2, "context"), (["serve", "none.gguf"], 1, "none.gguf"),
-                                  ([], 2, "serve"), (["serve", path, "--url", "http://127.0.0.1:1"], 1, "http://127.0.0.1:1")]:
+                                  ([], 2, "MODEL"), (["serve", path, "--url", "http://127.0.0.1:1"], 1, "http://127.0.0.1:1")]:
         done = bench(*arguments)
         assert (done.returncode, done.stdout) == (code, "") and said in done.stderr, (arguments, done)

@@ -34,7 +34,7 @@ enum { TEXT_LIMIT = 1 << 30 };
 typedef struct eval_options {
     session_options session;
     const char *file, *match, *against, *steps;
-    bool json;
+    bool parse_special, json;
 } eval_options;
 
 /* ---- Showing ---------------------------------------------------------------------------------------------------- */
@@ -127,7 +127,9 @@ static int eval_loss(const eval_options *o, const session *with, const asked_dep
     uint32_t *tokens = NULL;
     size_t count = 0;
     int exit_code = read_text(o->file, TEXT_LIMIT, &text);
-    if (exit_code == EXIT_SUCCESS) exit_code = session_encode(with, o->file, text.bytes, text.length, 0, &tokens, &count);
+    if (exit_code == EXIT_SUCCESS)
+        exit_code = session_encode(with, o->file, text.bytes, text.length, o->parse_special ? DESCENT_PARSE_SPECIAL : 0,
+                                   &tokens, &count);
     text_buffer_release(&text);
     if (exit_code == EXIT_SUCCESS && count < 2) {
         cli_error("%s: %s, so there is nothing to predict: at least two tokens are needed", o->file,
@@ -175,7 +177,7 @@ static int eval_with(const eval_options *o, const char *path)
 
 int command_eval(int argc, char **argv)
 {
-    enum { own = 5 };
+    enum { own = 6 };
     eval_options options = {.session = {.chunk = 1024}};
     cli_option table[own + SESSION_OPTIONS] = {
         cli_text('f', "file", "FILE", &options.file, "measure the loss of the text in FILE; - is standard input"),
@@ -184,6 +186,7 @@ int command_eval(int argc, char **argv)
                  "recursion depths, such as 1,2,4 or 1x1,3x2 (attention x MLP); the "
                  "trained depth by default"),
         cli_text(0, "against", "MODEL", &options.against, "with --file: another model, to compare this one's predictions with"),
+        cli_flag(0, "parse-special", &options.parse_special, "special tokens spelled in the FILE of --file are those tokens"),
         cli_flag(0, "json", &options.json, "write one JSON object instead of a table"),
     };
     cli_arguments arguments;

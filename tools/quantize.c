@@ -214,7 +214,7 @@ static int gather_importance(const quantize_options *o, const descent_model *mod
     size_t count = 0;
     int exit_code = read_text(o->importance, TEXT_LIMIT, &text);
     if (exit_code == EXIT_SUCCESS)
-        exit_code = session_encode(&with, o->importance, text.bytes, text.length, 0, &tokens, &count);
+        exit_code = session_encode(&with, o->importance, text.bytes, text.length, DESCENT_PARSE_SPECIAL, &tokens, &count);
     text_buffer_release(&text);
     if (exit_code == EXIT_SUCCESS && count == 0) {
         cli_error("%s: no token, so nothing can be learned from it", o->importance);

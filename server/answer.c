@@ -70,6 +70,7 @@ static void put_head(const job *j, json_text *out, const char *object)
 typedef struct sums {
     uint64_t prompt, cached, deepened; /* tokens of prompts, each prompt counted once */
     uint64_t read, generated, steps;   /* prompt tokens computed, tokens chosen, row steps: of all texts */
+    uint64_t drafted, accepted;        /* tokens, likewise */
     double prompt_seconds, generation_seconds;
     bool out_of_time;
 } sums;
@@ -88,6 +89,8 @@ static sums add_up(const job *j)
         s.read += r->prompt_count - r->reused;
         s.generated += r->generated;
         s.steps += r->row_steps;
+        s.drafted += r->drafted;
+        s.accepted += r->accepted;
         s.prompt_seconds += r->prompt_seconds;
         s.generation_seconds += r->generation_seconds;
         s.out_of_time |= r->end == DESCENT_END_CANCELLED;
@@ -107,6 +110,8 @@ static void put_usage(json_text *out, const sums *s)
     put_count(out, ",\"completion_tokens\":", s->generated);
     put_count(out, ",\"total_tokens\":", s->prompt + s->generated);
     put_count(out, ",\"prompt_tokens_details\":{\"cached_tokens\":", s->cached);
+    put_count(out, "},\"completion_tokens_details\":{\"accepted_prediction_tokens\":", s->accepted);
+    put_count(out, ",\"rejected_prediction_tokens\":", s->drafted - s->accepted);
     put_count(out, "},\"descent_steps\":", s->steps);
     json_text_put(out, "}");
 }

@@ -184,6 +184,7 @@ static bool submit(job *j, job_text *t, api_error *error)
         .sampling = r->sampling,
         .depth = r->depth,
         .step_scale = r->step_scale,
+        .draft_steps = r->draft_steps,
         .share_group = with->share_cache ? 0 : j->exchange->key_group,
         .read_prompt = transcript_reads_prompt(&t->transcript),
         .observe = traces(r) ? tracer_flags(&t->trace) : 0,

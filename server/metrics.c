@@ -52,7 +52,7 @@ struct metrics {
     size_t n_endpoints;
     uint64_t *requests; /* [n_endpoints + 1][STATUSES + 1]: the last of each is "other" */
     uint64_t rejections[METRICS_REJECTIONS];
-    uint64_t prompt_tokens, cached_tokens, generated_tokens, token_steps;
+    uint64_t prompt_tokens, cached_tokens, generated_tokens, drafted_tokens, accepted_tokens, token_steps;
     histogram histograms[METRICS_HISTOGRAMS];
     const model_set *models;
     int stat;        /* /proc/self/stat; -1: there is none */
@@ -152,6 +152,8 @@ void metrics_count_generation(metrics *m, const descent_generation_report *repor
     m->prompt_tokens += report->prompt_count;
     m->cached_tokens += report->reused;
     m->generated_tokens += report->generated;
+    m->drafted_tokens += report->drafted;
+    m->accepted_tokens += report->accepted;
     m->token_steps += report->row_steps;
     metrics_observe(m, METRICS_QUEUE_SECONDS, report->queue_seconds);
 }
@@ -279,6 +281,10 @@ static void put_all(FILE *out, const metrics *m)
             (double)m->cached_tokens);
     put_one(out, "descent_generated_tokens_total", "counter", "Tokens generated, by generations that have ended.",
             (double)m->generated_tokens);
+    put_one(out, "descent_drafted_tokens_total", "counter",
+            "Tokens begun before they were chosen, by generations that have ended.", (double)m->drafted_tokens);
+    put_one(out, "descent_accepted_tokens_total", "counter", "Of the drafted tokens, those that were chosen then.",
+            (double)m->accepted_tokens);
     put_one(out, "descent_token_steps_total", "counter", "Steps of tokens run for generations that have ended.",
             (double)m->token_steps);
     put_one(out, "descent_preemptions_total", "counter", "Times a generation was paused because the cache was full.",

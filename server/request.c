@@ -13,8 +13,13 @@ enum { IN_TEXT = IN_COMPLETION | IN_CHAT, IN_ALL = IN_TEXT | IN_TRACE };
 
 request_limits request_limits_defaults(void)
 {
-    return (request_limits){
-        .json_depth = 64, .steps = 256, .sequences = 128, .stop_strings = 64, .stop_bytes = 256, .logit_bias = 1024};
+    return (request_limits){.json_depth = 64,
+                            .steps = 256,
+                            .sequences = 128,
+                            .stop_strings = 64,
+                            .stop_bytes = 256,
+                            .logit_bias = 1024,
+                            .draft_steps = DESCENT_DRAFT_AUTO};
 }
 
 void request_no_memory(const request_reader *r)

@@ -16,6 +16,7 @@ typedef struct request_limits {        /* serve's flags; defaults in request_lim
     uint32_t sequences;                /* prompts x max(n, best_of): 128 */
     uint32_t stop_strings, stop_bytes; /* 64, 256 */
     uint32_t logit_bias;               /* 1,024 */
+    int draft_steps;                   /* where a request says nothing of them: DESCENT_DRAFT_AUTO */
 } request_limits;
 request_limits request_limits_defaults(void);
 
@@ -41,6 +42,7 @@ typedef struct generation_request {
     descent_depth depth;
     bool depth_capped; /* an effort asked for more than max_steps: said in the answer */
     float step_scale;
+    int draft_steps; /* as in descent_generation_options */
     bool trace;
     bool echo;
     int logprobs;      /* -1: none; completions 0..20 alternatives, chat top_logprobs, trace the guesses of each step (`top`) */

@@ -202,9 +202,32 @@ static void check_later_fields(const fields *f)
     fields chosen = fields_object(f, "choose", "descent.choose");
     fields_only(&chosen, choose);
     check_absent(f, "choose");
-    (void)fields_integer(f, "draft_steps", 0, DESCENT_MAX_STEPS, 0);
-    check_absent(f, "draft_steps");
     if (json_is_array(fields_any(f, "step_scale"))) not_yet(f, "step_scale", "a list", "one number");
+}
+
+/* ---- Drafts ------------------------------------------------------------------------------------------------------ */
+
+/* What the server was told to do where a request says nothing, as far as the request's T allows. */
+static int draft_steps_unasked(const request_reader *r)
+{
+    int steps = r->limits->draft_steps, most = r->out->depth.steps[0] - 1;
+    if (steps <= 0) return steps;
+    if (!r->out->model->info->deepens) return 0;
+    return steps < most ? steps : most;
+}
+
+static int read_draft_steps(const request_reader *r, const fields *f)
+{
+    int steps = (int)fields_integer(f, "draft_steps", 0, DESCENT_MAX_STEPS, 0), total = r->out->depth.steps[0];
+    if (!fields_any(f, "draft_steps")) return draft_steps_unasked(r);
+    if (steps == 0 || !fields_ok(f)) return 0;
+    if (!r->out->model->info->deepens)
+        (void)fields_fail(f, "draft_steps", NULL,
+                          "is %d, but of tokens of model %s (%s) nothing is drafted, as of NRGPT's: expected 0 or null", steps,
+                          r->out->model->id, r->out->model->info->family);
+    else if (steps >= total)
+        (void)fields_fail(f, "draft_steps", NULL, "is %d and steps is %d: expected fewer than steps, or 0", steps, total);
+    return steps;
 }
 
 /* ---- All of it --------------------------------------------------------------------------------------------------- */
@@ -241,6 +264,7 @@ void request_read_depth(const request_reader *r)
 
     check_later_fields(&f);
     check_prompt_steps(r, &f);
+    r->out->draft_steps = read_draft_steps(r, &f);
     r->out->step_scale = request_positive(fields_real(&f, "step_scale", 0, 4, true, 1));
     r->out->trace = fields_bool(&f, "trace", false);
 }

@@ -29,7 +29,7 @@ static const char *const log_formats[] = {"json", "text", NULL};
 
 /* The options as read: numbers as wide as the command line has them. */
 typedef struct serve_values {
-    const char *host, *admin, *tls_cert, *tls_key, *chat_template;
+    const char *host, *admin, *tls_cert, *tls_key, *chat_template, *draft_steps;
     cli_list key_files, allowed_hosts, cors, proxies;
     int64_t port, json_depth, prompt_tokens, max_steps, max_sequences, max_queue, max_running, chunk, threads, stop_strings,
         stop_bytes, bias_entries, connections, per_address;
@@ -43,6 +43,7 @@ static serve_values defaults(void)
 {
     serve_options d = serve_options_defaults();
     return (serve_values){.host = "127.0.0.1",
+                          .draft_steps = "auto",
                           .port = 8080,
                           .json_depth = d.service.limits.json_depth,
                           .prompt_tokens = (int64_t)d.service.limits.prompt_tokens,
@@ -135,6 +136,10 @@ static cli_option *request_options(serve_values *v, cli_option *table)
     *table++ = count("json-depth", &v->json_depth, 1, 1024, "nesting of its JSON");
     *table++ = count("prompt-tokens", &v->prompt_tokens, 0, INT64_C(1) << 32, "tokens of a prompt; 0: the model's context");
     *table++ = count("max-steps", &v->max_steps, 1, DESCENT_MAX_STEPS, "recursion depth T of each kind of sub-layer");
+    *table++ =
+        cli_defaulted(cli_text(0, "draft-steps", "N", &v->draft_steps,
+                               "steps after which NRGPT's tokens are asked what may follow, to begin it at once, where a "
+                               "request does not say: auto, as it is fastest, or 0, never; texts are the same"));
     *table++ = count("max-sequences", &v->max_sequences, 1, 65536, "sequences of a request: prompts x max(n, best_of)");
     *table++ = count("stop-strings", &v->stop_strings, 0, 65536, "stop strings of a request");
     *table++ = count("stop-bytes", &v->stop_bytes, 1, 1 << 20, "bytes of a stop string");
@@ -209,13 +214,16 @@ static serve_options collect(const serve_values *v, const cli_arguments *argumen
     o.http.trusted_proxies = v->proxies.items;
     o.access = (access_options){
         .key_files = v->key_files.items, .allowed_hosts = v->allowed_hosts.items, .cors_origins = v->cors.items};
+    int64_t drafts = DESCENT_DRAFT_AUTO; /* checked */
+    (void)cli_read_integer(v->draft_steps, 0, DESCENT_MAX_STEPS, &drafts);
     o.service.limits = (request_limits){.json_depth = (unsigned)v->json_depth,
                                         .prompt_tokens = (uint64_t)v->prompt_tokens,
                                         .steps = (uint32_t)v->max_steps,
                                         .sequences = (uint32_t)v->max_sequences,
                                         .stop_strings = (uint32_t)v->stop_strings,
                                         .stop_bytes = (uint32_t)v->stop_bytes,
-                                        .logit_bias = (uint32_t)v->bias_entries};
+                                        .logit_bias = (uint32_t)v->bias_entries,
+                                        .draft_steps = (int)drafts};
     o.service.max_body = v->max_body;
     o.max_body_total = v->max_body_total;
     o.service.max_running = (uint32_t)v->max_running;
@@ -239,6 +247,10 @@ static int run_server(const serve_values *v, const cli_arguments *arguments)
                                v->tls_cert ? "--tls-key" : "--tls-cert");
     if (v->max_body_total < v->max_body)
         return cli_usage_error(&serve_command, "--max-body-total must be at least --max-body, one body");
+    int64_t drafts;
+    if (strcmp(v->draft_steps, "auto") != 0 && !cli_read_integer(v->draft_steps, 0, DESCENT_MAX_STEPS, &drafts))
+        return cli_usage_error(&serve_command, "--draft-steps must be auto or a number from 0 to %d, got \"%s\"",
+                               DESCENT_MAX_STEPS, v->draft_steps);
     if (v->chat_template && chat_template_find(v->chat_template) == CHAT_NONE)
         return cli_usage_error(&serve_command, "--chat-template must be plain, chatml, llama2 or llama3, got \"%s\"",
                                v->chat_template);

@@ -25,7 +25,7 @@ def text(server, model, prompt, **fields):
 
 
 def test_the_fields_of_an_answer(server):
-    answer = complete(server, "nrgpt-shakespeare@6", "ROMEO:", max_tokens=12, seed=5)
+    answer = complete(server, "nrgpt-shakespeare@6", "ROMEO:", max_tokens=12, seed=5, descent={"draft_steps": 0})
     assert re.fullmatch(r"cmpl-[0-9a-f]{16}", answer["id"]) and answer["object"] == "text_completion"
     assert answer["model"] == "nrgpt-shakespeare@6" and answer["system_fingerprint"].startswith("fp_")
     [choice] = answer["choices"]
@@ -34,6 +34,7 @@ def test_the_fields_of_an_answer(server):
     usage = answer["usage"]
     assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (6, 12, 18)
     assert usage["prompt_tokens_details"] == {"cached_tokens": 0}
+    assert usage["completion_tokens_details"] == {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0}
     assert usage["descent_steps"] == 17 * 6  # the last token chosen does not descend
     assert answer["descent"] == {"steps": 6, "seed": 5, "deepened_tokens": 0}
     timings = answer["timings"]
@@ -288,6 +289,48 @@ def test_what_was_cached_and_deepened_is_counted(serve, shipped):
     assert deeper["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
     assert deeper["descent"]["deepened_tokens"] == cached
     assert deeper["usage"]["descent_steps"] == 9 * len(PROMPT) - 4 * cached
+
+
+SAMPLINGS = [{"temperature": 0}, {"seed": 11}, {"seed": 11, "n": 2, "top_p": 0.8, "frequency_penalty": 0.7},
+             {"seed": 3, "temperature": 1.3, "repetition_penalty": 1.2, "stop": "th", "logprobs": 3}]
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_a_text_is_the_same_whatever_is_drafted(server, sampling):
+    def ask(draft_steps):
+        answer = complete(server, "nrgpt-shakespeare", "ROMEO:", max_tokens=60, **sampling, descent={"draft_steps": draft_steps})
+        details = answer["usage"]["completion_tokens_details"]
+        return answer, details["accepted_prediction_tokens"], details["rejected_prediction_tokens"]
+
+    plain, *none = ask(0)
+    assert none == [0, 0]
+    for draft_steps in (1, 2, 3, None):
+        answer, accepted, rejected = ask(draft_steps)
+        assert answer["choices"] == plain["choices"]
+        assert accepted > 0 or draft_steps is None
+        assert accepted <= answer["usage"]["completion_tokens"] == plain["usage"]["completion_tokens"]
+        assert rejected > 0 or answer["usage"]["descent_steps"] <= plain["usage"]["descent_steps"]
+
+
+def test_a_server_may_be_told_to_draft_nothing(serve, shipped):
+    server = serve([shipped("nrgpt-shakespeare")], "--draft-steps", "0")
+    fields = {"max_tokens": 40, "temperature": 0}
+    quiet = complete(server, "nrgpt-shakespeare", "ROMEO:", **fields)
+    asked = complete(server, "nrgpt-shakespeare", "ROMEO:", **fields, descent={"draft_steps": 1})
+    assert quiet["choices"] == asked["choices"]
+    assert quiet["usage"]["completion_tokens_details"]["accepted_prediction_tokens"] == 0
+    counts = asked["usage"]["completion_tokens_details"]
+    accepted, drafted = counts["accepted_prediction_tokens"], sum(counts.values())
+    assert 0 < accepted <= drafted
+    assert (server.metric("descent_accepted_tokens_total"), server.metric("descent_drafted_tokens_total")) == (accepted, drafted)
+
+
+def test_what_cannot_be_drafted_is_refused(server):
+    for model, draft_steps, said in (("nrgpt-shakespeare", 4, "is 4 and steps is 4"), ("nrgpt-shakespeare@2", 3, "3 and steps is 2"),
+                                     ("pieces", 1, "NRGPT")):
+        reply = request(server, "POST", "/v1/completions",
+                        {"model": model, "prompt": "ab", "max_tokens": 2, "descent": {"draft_steps": draft_steps}})
+        assert reply.status == 400 and reply.error["param"] == "descent.draft_steps" and said in reply.error["message"], reply.error
 
 
 # ---- Limits and failure ----------------------------------------------------------------------------------------------------

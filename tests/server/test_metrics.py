@@ -13,8 +13,8 @@ from conftest import open_stream, request
 MODEL = "nrgpt-shakespeare"
 SAMPLE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
 NAMES = """descent_requests_running descent_requests_waiting descent_requests_total descent_requests_rejected_total
-    descent_prompt_tokens_total descent_cached_tokens_total descent_generated_tokens_total descent_token_steps_total
-    descent_preemptions_total descent_cache_bytes descent_cache_limit_bytes descent_queue_seconds
+    descent_prompt_tokens_total descent_cached_tokens_total descent_generated_tokens_total
+    descent_drafted_tokens_total descent_accepted_tokens_total descent_token_steps_total descent_preemptions_total descent_cache_bytes descent_cache_limit_bytes descent_queue_seconds
     descent_time_to_first_token_seconds descent_inter_token_seconds descent_request_seconds descent_request_steps
     descent_batch_rows descent_build_info process_cpu_seconds_total process_resident_memory_bytes process_open_fds
     process_max_fds process_start_time_seconds""".split()

@@ -165,7 +165,7 @@ LIMITS = ["max-body", "max-body-total", "json-depth", "prompt-tokens", "max-step
           "stop-bytes", "logit-bias-entries", "request-time", "header-time", "body-time", "idle-time", "sse-keepalive", "vanished-time", "stream-interval",
           "max-connections", "max-per-address", "stall", "drain-delay", "drain", "host", "port", "page-type"]
 OTHERS = ["admin-listen", "threads", "cache-bytes", "trusted-proxy", "api-key-file", "share-cache", "tls-cert", "tls-key",
-          "allowed-host", "cors", "chat-template", "log-format"]
+          "allowed-host", "cors", "chat-template", "draft-steps", "log-format"]
 
 
 def test_help_has_a_line_and_a_default_for_each_limit(shakespeare):

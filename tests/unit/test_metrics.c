@@ -93,6 +93,8 @@ static void every_name_is_there_at_zero(void **state)
                                        "descent_prompt_tokens_total",
                                        "descent_cached_tokens_total",
                                        "descent_generated_tokens_total",
+                                       "descent_drafted_tokens_total",
+                                       "descent_accepted_tokens_total",
                                        "descent_token_steps_total",
                                        "descent_preemptions_total",
                                        "descent_cache_bytes",
@@ -186,13 +188,16 @@ static void requests_count_by_endpoint_and_code(void **state)
 static void generations_add_up(void **state)
 {
     const descent_generation_report one = {
-        .prompt_count = 10, .reused = 4, .generated = 7, .row_steps = 99, .queue_seconds = 0.25};
-    const descent_generation_report two = {.prompt_count = 1, .generated = 3, .row_steps = 5000000000, .queue_seconds = 0.0005};
+        .prompt_count = 10, .reused = 4, .generated = 7, .drafted = 6, .accepted = 5, .row_steps = 99, .queue_seconds = 0.25};
+    const descent_generation_report two = {
+        .prompt_count = 1, .generated = 3, .drafted = 2, .row_steps = 5000000000, .queue_seconds = 0.0005};
     metrics_count_generation(*state, &one);
     metrics_count_generation(*state, &two);
     assert_value(*state, "descent_prompt_tokens_total", 11);
     assert_value(*state, "descent_cached_tokens_total", 4);
     assert_value(*state, "descent_generated_tokens_total", 10);
+    assert_value(*state, "descent_drafted_tokens_total", 8);
+    assert_value(*state, "descent_accepted_tokens_total", 5);
     assert_value(*state, "descent_token_steps_total", 5000000099);
     assert_value(*state, "descent_queue_seconds_count", 2);
     assert_value(*state, "descent_queue_seconds_sum", 0.2505);

@@ -57,6 +57,7 @@ static void defaults(void **state)
         assert_true(r.n == 1 && r.best_of == 1 && r.max_tokens == 16 && r.logprobs == -1 && r.n_stop == 0);
         assert_false(r.echo || r.stream || r.include_usage || r.parse_special || r.trace || r.depth_capped);
         assert_true(r.depth.steps[0] == 5 && r.depth.steps[1] == 0 && r.step_scale == 1.0f);
+        assert_int_equal(r.draft_steps, DESCENT_DRAFT_AUTO);
         assert_null(r.unknown_field);
         same_sampling(r.sampling, sampling);
         request_release(&r);
@@ -220,6 +221,40 @@ static void defaults_of_later_fields(void **state)
     request_release(&r);
     r = reads(REQUEST_COMPLETION, "{'model': 'chars', 'prompt': 'a', 'descent': {'exit': {}, 'noise': {}, 'solver': {}}}");
     request_release(&r);
+}
+
+/* As asked; where nothing is, as the server was told, as far as the request's T allows. */
+static void drafts(void **state)
+{
+    static const struct {
+        const char *model, *descent;
+        int unasked, expected;
+    } cases[] = {
+        {"chars", "{'draft_steps': 0}", DESCENT_DRAFT_AUTO, 0},
+        {"chars", "{'draft_steps': 4}", DESCENT_DRAFT_AUTO, 4},
+        {"chars", "{'draft_steps': 4}", 0, 4},
+        {"chars@9", "{'draft_steps': 8}", 2, 8},
+        {"pair", "{'draft_steps': 0}", DESCENT_DRAFT_AUTO, 0},
+        {"pair", "{'draft_steps': null}", 2, 0},
+        {"bare", "{'draft_steps': 1}", 0, 1}, /* its block is applied again and again as NRGPT's is */
+        {"chars", "{}", DESCENT_DRAFT_AUTO, DESCENT_DRAFT_AUTO},
+        {"chars", "{}", 0, 0},
+        {"chars", "{}", 3, 3},
+        {"chars", "{}", 9, 4},
+        {"chars@1", "{}", 3, 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char body[160];
+        api_error error = {0};
+        generation_request r;
+        request_limits limits = request_limits_defaults();
+        limits.draft_steps = cases[i].unasked;
+        (void)snprintf(body, sizeof body, "{'model': '%s', 'prompt': [1], 'descent': %s}", cases[i].model, cases[i].descent);
+        assert_true(served_read(REQUEST_COMPLETION, body, &served_models, &limits, &r, &error));
+        assert_int_equal(r.draft_steps, cases[i].expected);
+        request_release(&r);
+    }
 }
 
 /* What a name is of: the whole of it where there is such a model, else what stands before the last @. */
@@ -450,6 +485,7 @@ int main(void)
         cmocka_unit_test(steps_by_precedence),
         cmocka_unit_test(efforts_above_the_limit),
         cmocka_unit_test(defaults_of_later_fields),
+        cmocka_unit_test(drafts),
         cmocka_unit_test(names_with_depth),
         cmocka_unit_test(prompts_as_tokens),
         cmocka_unit_test(most_tokens),

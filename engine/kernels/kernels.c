@@ -12,7 +12,11 @@
 
 extern const kernels kernels_portable;
 #if defined(__x86_64__)
-extern const kernels kernels_avx2, kernels_avx512, kernels_avx512_vnni, kernels_avx512_vbmi;
+extern const kernels kernels_avx2, kernels_avx512;
+extern void project_avx512_vnni(const product *p), project_back_avx512_vnni(const product *p);
+extern void project_avx512_vbmi(const product *p), project_back_avx512_vbmi(const product *p);
+
+static kernels avx512_vnni, avx512_vbmi; /* kernels_avx512 but for their products */
 #endif
 
 enum { MOST_TIERS = 5 };
@@ -34,8 +38,16 @@ static void find_tiers(void)
         return;
     tiers[n_tiers++] = &kernels_avx512;
     if (!__builtin_cpu_supports("avx512vnni")) return;
-    tiers[n_tiers++] = &kernels_avx512_vnni;
-    if (__builtin_cpu_supports("avx512vbmi")) tiers[n_tiers++] = &kernels_avx512_vbmi;
+    avx512_vnni = avx512_vbmi = kernels_avx512;
+    avx512_vnni.name = "avx512-vnni";
+    avx512_vnni.project = project_avx512_vnni;
+    avx512_vnni.project_back = project_back_avx512_vnni;
+    tiers[n_tiers++] = &avx512_vnni;
+    if (!__builtin_cpu_supports("avx512vbmi")) return;
+    avx512_vbmi.name = "avx512-vbmi";
+    avx512_vbmi.project = project_avx512_vbmi;
+    avx512_vbmi.project_back = project_back_avx512_vbmi;
+    tiers[n_tiers++] = &avx512_vbmi;
 #endif
 }
 

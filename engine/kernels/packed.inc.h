@@ -1,17 +1,22 @@
 /* packed.inc.h: both products of a packed matrix, written once over 16 lanes and compiled for each instruction set, with what
  * one of packed_*.inc.h defines: cells of 64 bytes, turn (which transposes a cell), dot (which adds to each lane four products
- * of bytes) and a few operations on floats. Called by tier.inc.h alone.
+ * of bytes) and a few operations on floats. Included by tier_*.c.
  *
  * A block of 32 x 32 weights is 4 x 4 cells, and a cell turned is a cell of the transposed block. So both products are one: the
  * sums of a block's 32 outputs with 32 activations are exact integers; then they are scaled, and added to what is in `out`.
  * Blocks go in the order of what is summed over, whatever the blocking below. */
+#include "inline.h"
 #include "packed_layout.h"
+
+#include <string.h>
 
 enum {
     TOGETHER = 4,      /* vectors that share a block in registers */
     BATCH = 16,        /* vectors rounded at a time, */
     ROUNDED = 1 << 15, /* and numbers, of all of them */
     NEAR = 16,         /* blocks along the outer loop that stay in the first cache level while all vectors go by */
+    FOUR = 4,          /* blocks rounded at a time, */
+    RUN = 16,          /* and rounded before the first of them is used */
     SETS = 4,          /* of a block's rows or columns, 8 each */
     HALVES = 2         /* of 16 */
 };
@@ -30,73 +35,67 @@ INLINE int32_t half_offset(number_type type)
     return type == NUMBER_Q8_0 ? BYTE_OFFSET / 2 : type == NUMBER_Q4_0 ? 4 : type == NUMBER_Q6_K ? 16 : 0;
 }
 
-/* Below this a block's activations count as zeros: the inverse of their scale would be none. */
-static const float least_activation = 0x1p-110f;
-
-/* 32 numbers as bytes; the scale to multiply them with, which is not finite if one of the numbers is not. */
-INLINE float round_block(floats low, floats high, int8_t *to, int32_t sum[HALVES])
+/* Which of a block's scales the columns of set j have. */
+INLINE size_t part_of(number_type type, size_t j)
 {
-    float max = largest(low, high), inverse = max < least_activation ? 0.0f : 127.0f / max;
-    sum[0] = round_sixteen(low, inverse, to);
-    sum[1] = round_sixteen(high, inverse, to + 16);
-    return max < least_activation ? 0.0f : max / 127.0f;
+    return type == NUMBER_Q6_K ? j / 2 : 0;
 }
 
-/* Numbers [32 block, 32 block + 32) of v, zeros in the place of those outside [first, last). */
-INLINE void load_block(const float *v, size_t block, size_t first, size_t last, floats to[HALVES])
+/* Numbers [32 block, 32 (block + n)) of v, zeros in the place of those outside [first, last); in `edge`, unless all are inside.
+ */
+INLINE const float *block_numbers(const float *v, size_t block, size_t n, size_t first, size_t last, float *edge)
 {
     size_t from = block * PACKED_BLOCK;
-    if (__builtin_expect(from >= first && from + PACKED_BLOCK <= last, 1)) {
-        to[0] = load_floats(v + from);
-        to[1] = load_floats(v + from + 16);
-        return;
-    }
-    float edge[PACKED_BLOCK] = {0};
-    for (size_t i = 0; i < PACKED_BLOCK; i++)
-        if (from + i >= first && from + i < last) edge[i] = v[from + i];
-    to[0] = load_floats(edge);
-    to[1] = load_floats(edge + 16);
+    if (__builtin_expect(from >= first && from + n * PACKED_BLOCK <= last, 1)) return v + from;
+    for (size_t i = 0; i < n * PACKED_BLOCK; i++) edge[i] = from + i >= first && from + i < last ? v[from + i] : 0.0f;
+    return edge;
 }
 
 /* Blocks [first_block, last_block) of `count` vectors; of the numbers, those in [first, last). Block b of vector m comes to
  * m * (last_block - first_block) + b - first_block. */
-INLINE void round_vectors(activations *to, number_type type, const float *in, size_t in_stride, size_t count,
+static void round_vectors(activations *to, number_type type, const float *in, size_t in_stride, size_t count,
                           size_t first_block, size_t last_block, size_t first, size_t last)
 {
+    int32_t offset = half_offset(type);
+    bool one = type != NUMBER_Q6_K; /* one start for the block, or one a half */
     size_t at = 0;
     for (size_t m = 0; m < count; m++)
-        for (size_t b = first_block; b < last_block; b++, at++) {
-            floats v[HALVES];
-            int32_t sum[HALVES];
-            load_block(in + m * in_stride, b, first, last, v);
-            to->scale[at] = round_block(v[0], v[1], to->byte + at * PACKED_BLOCK, sum);
-            to->total[at] = to->scale[at] * (float)(sum[0] + sum[1]);
-            bool one = type != NUMBER_Q6_K; /* one start for the block, or one a half */
-            to->start[at][0] = -half_offset(type) * (one ? sum[0] + sum[1] : sum[0]);
-            to->start[at][1] = -half_offset(type) * sum[1];
+        for (size_t b = first_block, n; b < last_block; b += n, at += n) {
+            float edge[FOUR * PACKED_BLOCK], scale[FOUR];
+            int8_t byte[FOUR * PACKED_BLOCK] __attribute__((aligned(64)));
+            int32_t sum[FOUR][HALVES];
+            round_four(block_numbers(in + m * in_stride, b, FOUR, first, last, edge), byte, scale);
+            sums_of_four(byte, sum);
+            n = last_block - b < FOUR ? last_block - b : FOUR;
+            for (size_t i = 0; i < n; i++) {
+                int32_t total = sum[i][0] + sum[i][1];
+                memcpy(to->byte + (at + i) * PACKED_BLOCK, byte + i * PACKED_BLOCK, PACKED_BLOCK);
+                to->scale[at + i] = scale[i];
+                to->total[at + i] = scale[i] * (float)total;
+                to->start[at + i][0] = -offset * (one ? total : sum[i][0]);
+                to->start[at + i][1] = -offset * sum[i][1];
+            }
         }
 }
 
-/* The four cells of the columns of set j, turned or not. */
-INLINE void load_cells(number_type type, const uint8_t *block, size_t j, bool turned, cell w[SETS])
+/* Cells (i, j) and (i + 2, j), i < 2, turned or not. */
+INLINE void load_pair(number_type type, const uint8_t *block, size_t i, size_t j, bool turned, cell w[2])
 {
     if (type == NUMBER_Q8_0) {
-        for (size_t i = 0; i < SETS; i++) {
-            w[i] = byte_cell(block + (j * SETS + i) * PACKED_CELL);
-            if (turned) w[i] = turn(w[i]);
+        for (size_t k = 0; k < 2; k++) {
+            w[k] = byte_cell(block + (j * SETS + i + 2 * k) * PACKED_CELL);
+            if (turned) w[k] = turn(w[k]);
         }
         return;
     }
-    for (size_t i = 0; i < 2; i++) {
-        cell both = load_cell(block + (j * 2 + i) * PACKED_CELL);
-        if (turned) both = turn(both);
-        w[i] = lower(both);
-        w[i + 2] = upper(both);
-    }
+    cell both = load_cell(block + (j * 2 + i) * PACKED_CELL);
+    if (turned) both = turn(both);
+    w[0] = lower(both);
+    w[1] = upper(both);
     if (type != NUMBER_Q6_K) return;
     cell crumbs = load_cell(block + PACKED_CRUMBS + j * PACKED_CELL);
     if (turned) crumbs = turn(crumbs);
-    for (int i = 0; i < SETS; i++) w[i] = with_crumb(w[i], crumbs, i);
+    for (size_t k = 0; k < 2; k++) w[k] = with_crumb(w[k], crumbs, (int)(i + 2 * k));
 }
 
 /* A part of the output of one vector: 32 numbers of out, of which [first, last) are asked for. */
@@ -160,11 +159,11 @@ INLINE void project_packed_block(packed_at b, number_type type, bool even, const
         for (int m = 0; m < MB; m++)
             for (int i = 0; i < SETS; i++) sum[m][i] = splat_ints(x->start[at[m]][part]);
         for (size_t j = part * SETS / parts; j < (part + 1) * SETS / parts; j++) {
-            cell w[SETS];
-            load_cells(type, b.weights, j, false, w);
+            cell w[2][2];
+            for (size_t i = 0; i < 2; i++) load_pair(type, b.weights, i, j, false, w[i]);
             for (int m = 0; m < MB; m++) {
                 cell xj = spread(x->byte + at[m] * PACKED_BLOCK + 8 * j);
-                for (int i = 0; i < SETS; i++) sum[m][i] = dot(sum[m][i], w[i], xj, type == NUMBER_Q8_0);
+                for (int i = 0; i < SETS; i++) sum[m][i] = dot(sum[m][i], w[i % 2][i / 2], xj, type == NUMBER_Q8_0);
             }
         }
         for (size_t h = 0; h < HALVES; h++) {
@@ -246,68 +245,157 @@ INLINE turned_block spread_block(number_type type, const int8_t *byte)
     return t;
 }
 
-/* u, times the scales of a block's rows, rounded: for the columns of one half. */
-INLINE float fold_scales(packed_at b, number_type type, const floats u[HALVES], size_t half, turned_block *to)
+/* What one block of rows of a vector is, for each of a run of blocks of columns, once the scales are multiplied in: of a Q6_K
+ * block for the columns of either half. `min` is what its mins add up to. */
+typedef struct folded {
+    int8_t byte[HALVES][RUN][PACKED_BLOCK] __attribute__((aligned(64)));
+    float scale[HALVES][RUN], min[RUN];
+} folded;
+
+INLINE void fold_scales(folded *to, const packed *w, number_type type, const float *u, size_t row_block, size_t first, size_t n)
 {
-    int8_t byte[PACKED_BLOCK] __attribute__((aligned(32)));
-    int32_t sum[HALVES];
-    float scale = round_block(times(u[0], scales_of(b, type, 0, half)), times(u[1], scales_of(b, type, 1, half)), byte, sum);
-    *to = spread_block(type, byte);
-    return scale;
+    size_t parts = type == NUMBER_Q6_K ? HALVES : 1;
+    float v[RUN][PACKED_BLOCK] __attribute__((aligned(64)));
+    floats low = load_floats(u), high = load_floats(u + 16);
+    for (size_t part = 0; part < parts; part++) {
+        for (size_t i = 0; i < n; i++) {
+            packed_at b = block_of(w, type, false, row_block, first + i);
+            store_floats(v[i], times(low, scales_of(b, type, 0, part)));
+            store_floats(v[i] + 16, times(high, scales_of(b, type, 1, part)));
+            if (type == NUMBER_Q4_K) to->min[i] = sum_floats(times_plus(high, mins_of(b, 1), times(low, mins_of(b, 0))));
+        }
+        for (size_t i = n; i % FOUR != 0; i++) memset(v[i], 0, sizeof v[i]);
+        for (size_t i = 0; i < n; i += FOUR) round_four(v[i], to->byte[part][i], &to->scale[part][i]);
+    }
 }
 
-/* One block of rows of MB vectors into columns of blocks [first, last). */
+/* The sums of a block's columns of sets [first, last), for MB vectors. */
+INLINE void turned_sums(number_type type, const uint8_t *weights, size_t first, size_t last, turned_block t[HALVES][TOGETHER],
+                        int MB, ints sum[SETS][TOGETHER])
+{
+    for (size_t j = first; j < last; j++)
+        for (int m = 0; m < MB; m++) sum[j][m] = t[part_of(type, j)][m].start;
+    for (size_t i = 0; i < 2; i++) {
+        cell w[SETS][2];
+        for (size_t j = first; j < last; j++) load_pair(type, weights, i, j, true, w[j]);
+        for (size_t k = 0; k < 2; k++)
+            for (size_t j = first; j < last; j++)
+                for (int m = 0; m < MB; m++)
+                    sum[j][m] = dot(sum[j][m], w[j][k], t[part_of(type, j)][m].u[i + 2 * k], type == NUMBER_Q8_0);
+    }
+}
+
+/* Rows of one block of rows of MB vectors: the vectors' numbers if scales are to be folded in, else the numbers rounded. */
+typedef struct back_rows {
+    size_t row_block;
+    const float *u[TOGETHER];
+    const int8_t *byte[TOGETHER];
+    float scale[TOGETHER];
+} back_rows;
+
+/* Columns of sets [first, last) of one block of W, 16 or 32, into their place among the 32 numbers of each out[m]. */
+INLINE void back_packed_sets(packed_at b, number_type type, size_t first, size_t last, turned_block t[HALVES][TOGETHER],
+                             const float scale[HALVES][TOGETHER], const float min[TOGETHER], int MB, float *const out[TOGETHER])
+{
+    ints sum[SETS][TOGETHER];
+    if (MB == 1) { /* side by side, so that there are sums enough to hide the latency of one */
+        turned_sums(type, b.weights, first, last, t, MB, sum);
+    } else {
+        turned_sums(type, b.weights, first, first + 1, t, MB, sum);
+        turned_sums(type, b.weights, first + 1, first + 2, t, MB, sum);
+    }
+    for (size_t h = first / 2; h < last / 2; h++)
+        for (int m = 0; m < MB; m++) {
+            floats y = load_floats(out[m] + 16 * h);
+            if (type == NUMBER_Q4_K) y = minus_times(splat_floats(min[m]), splat_floats(1.0f), y);
+            floats by = splat_floats(scale[part_of(type, 2 * h)][m]);
+            store_floats(out[m] + 16 * h, times_plus(pair_sums(sum[2 * h][m], sum[2 * h + 1][m]), by, y));
+        }
+}
+
+INLINE void back_packed_block(packed_at b, number_type type, turned_block t[HALVES][TOGETHER],
+                              const float scale[HALVES][TOGETHER], const float min[TOGETHER], int MB,
+                              float *const out[TOGETHER])
+{
+    if (MB == 1) {
+        back_packed_sets(b, type, 0, SETS, t, scale, min, MB, out);
+    } else { /* what registers have room for */
+        back_packed_sets(b, type, 0, 2, t, scale, min, MB, out);
+        back_packed_sets(b, type, 2, SETS, t, scale, min, MB, out);
+    }
+}
+
+/* Into the 32 n numbers of each out[m], which are the columns of blocks [first, first + n). */
+INLINE void back_packed_even(const packed *w, number_type type, const back_rows *rows, size_t first, size_t n, int MB,
+                             float *const out[TOGETHER])
+{
+    turned_block t[HALVES][TOGETHER];
+    for (int m = 0; m < MB; m++) t[0][m] = spread_block(type, rows->byte[m]);
+    for (size_t c = 0; c < n; c++) {
+        packed_at b = block_of(w, type, true, rows->row_block, first + c);
+        float scale[HALVES][TOGETHER], *to[TOGETHER];
+        for (int m = 0; m < MB; m++) {
+            scale[0][m] = b.block_scale * rows->scale[m];
+            to[m] = out[m] + c * PACKED_BLOCK;
+        }
+        back_packed_block(b, type, t, (const float(*)[TOGETHER])scale, NULL, MB, to);
+    }
+}
+
+INLINE void back_packed_folded(const packed *w, number_type type, const back_rows *rows, size_t first, size_t n, int MB,
+                               float *const out[TOGETHER])
+{
+    folded f[TOGETHER];
+    for (int m = 0; m < MB; m++) fold_scales(&f[m], w, type, rows->u[m], rows->row_block, first, n);
+    for (size_t c = 0; c < n; c++) {
+        turned_block t[HALVES][TOGETHER];
+        float scale[HALVES][TOGETHER], min[TOGETHER], *to[TOGETHER];
+        for (int m = 0; m < MB; m++) {
+            for (size_t part = 0; part <= part_of(type, SETS - 1); part++) {
+                t[part][m] = spread_block(type, f[m].byte[part][c]);
+                scale[part][m] = f[m].scale[part][c];
+            }
+            if (type == NUMBER_Q4_K) min[m] = f[m].min[c];
+            to[m] = out[m] + c * PACKED_BLOCK;
+        }
+        back_packed_block(block_of(w, type, false, rows->row_block, first + c), type, t, (const float(*)[TOGETHER])scale, min,
+                          MB, to);
+    }
+}
+
+/* One block of rows of MB vectors into the columns of blocks [first, last). at[m] is where in `u` a vector's rows are. */
 INLINE void back_packed_row(const product *p, number_type type, bool even, const activations *u, const size_t *at,
                             size_t row_block, size_t first, size_t last, size_t vector, int MB)
 {
-    const packed *w = p->w->packed;
-    floats wide[TOGETHER][HALVES];
-    turned_block t[TOGETHER][HALVES];
-    float scale[TOGETHER][HALVES];
+    const packed of_w = *p->w->packed, *w = &of_w; /* copies: as far as the compiler knows, out may lie over them */
+    const product part = *p;
+    back_rows rows = {.row_block = row_block};
+    float row_edge[TOGETHER][PACKED_BLOCK], column_edge[TOGETHER][PACKED_BLOCK];
     for (int m = 0; m < MB; m++) {
         if (even) {
-            t[m][0] = t[m][1] = spread_block(type, u->byte + at[m] * PACKED_BLOCK);
+            rows.byte[m] = u->byte + at[m] * PACKED_BLOCK;
+            rows.scale[m] = u->scale[at[m]];
         } else {
-            load_block(p->in + (vector + (size_t)m) * p->in_stride, row_block, p->first_row, p->last_row, wide[m]);
+            rows.u[m] = block_numbers(part.in + (vector + (size_t)m) * part.in_stride, row_block, 1, part.first_row,
+                                      part.last_row, row_edge[m]);
         }
     }
-    for (size_t c = first; c < last; c++) {
-        packed_at b = block_of(w, type, even, row_block, c);
-        floats out[TOGETHER][HALVES];
-        float edge[TOGETHER][PACKED_BLOCK], *to[TOGETHER];
+    for (size_t c = first, n; c < last; c += n) {
+        float *out[TOGETHER], *all = part.out + vector * part.out_stride;
+        size_t whole = part.last_col / PACKED_BLOCK < last ? part.last_col / PACKED_BLOCK : last; /* up to there, if c is */
+        bool edge = c * PACKED_BLOCK < part.first_col || c >= whole;
+        n = edge ? 1 : even || whole - c < RUN ? whole - c : RUN;
         for (int m = 0; m < MB; m++) {
-            to[m] = open_outputs(p->out + (vector + (size_t)m) * p->out_stride, c, p->first_col, p->last_col, edge[m]);
-            for (size_t h = 0; h < HALVES; h++) out[m][h] = load_floats(to[m] + 16 * h);
-            if (even) {
-                scale[m][0] = scale[m][1] = b.block_scale * u->scale[at[m]];
-                continue;
-            }
-            scale[m][0] = fold_scales(b, type, wide[m], 0, &t[m][0]);
-            if (type == NUMBER_Q6_K) {
-                scale[m][1] = fold_scales(b, type, wide[m], 1, &t[m][1]);
-            } else {
-                scale[m][1] = scale[m][0];
-                t[m][1] = t[m][0];
-            }
-            if (type != NUMBER_Q4_K) continue;
-            floats min = splat_floats(sum_floats(times_plus(wide[m][1], mins_of(b, 1), times(wide[m][0], mins_of(b, 0)))));
-            for (size_t h = 0; h < HALVES; h++) out[m][h] = minus_times(min, splat_floats(1.0f), out[m][h]);
+            out[m] = all + (size_t)m * part.out_stride + c * PACKED_BLOCK;
+            if (edge)
+                out[m] = open_outputs(all + (size_t)m * part.out_stride, c, part.first_col, part.last_col, column_edge[m]);
         }
-        for (size_t h = 0; h < HALVES; h++) {
-            ints sum[TOGETHER][2];
-            for (size_t j = 0; j < 2; j++) {
-                cell cells[SETS];
-                load_cells(type, b.weights, 2 * h + j, true, cells);
-                for (int m = 0; m < MB; m++) {
-                    sum[m][j] = t[m][h].start;
-                    for (int i = 0; i < SETS; i++) sum[m][j] = dot(sum[m][j], cells[i], t[m][h].u[i], type == NUMBER_Q8_0);
-                }
-            }
-            for (int m = 0; m < MB; m++)
-                store_floats(to[m] + 16 * h, times_plus(pair_sums(sum[m][0], sum[m][1]), splat_floats(scale[m][h]), out[m][h]));
-        }
-        for (int m = 0; m < MB; m++)
-            close_outputs(p->out + (vector + (size_t)m) * p->out_stride, c, p->first_col, p->last_col, edge[m]);
+        if (even)
+            back_packed_even(w, type, &rows, c, n, MB, out);
+        else
+            back_packed_folded(w, type, &rows, c, n, MB, out);
+        for (int m = 0; edge && m < MB; m++)
+            close_outputs(all + (size_t)m * part.out_stride, c, part.first_col, part.last_col, column_edge[m]);
     }
 }
 

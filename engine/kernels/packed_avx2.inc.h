@@ -1,7 +1,12 @@
 /* packed_avx2.inc.h: what packed.inc.h is written over, for AVX2, two registers for 16 lanes. Sums of two products of bytes
  * have to fit 16 bits, so Q8_0's weights are signed here and their magnitudes, at most 128, go against activations, at most
  * 127, that took over the sign. The other types' weights are at most 63 and need no such care. */
+#include "inline.h"
+
 #include <immintrin.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
 
 enum { BYTE_OFFSET = 0 }; /* what byte_cell leaves in Q8_0's weights */
 
@@ -158,33 +163,50 @@ INLINE float sum_floats(floats v)
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
-/* The largest magnitude, as integers order it: infinity above every number, what is not a number above that. */
-INLINE float largest(floats a, floats b)
+INLINE __m256i larger_magnitude(__m256i max, const float *v)
 {
-    const __m256 sign = _mm256_set1_ps(-0.0f);
-    __m256i low = _mm256_max_epi32(_mm256_castps_si256(_mm256_andnot_ps(sign, a.low)),
-                                   _mm256_castps_si256(_mm256_andnot_ps(sign, a.high)));
-    __m256i high = _mm256_max_epi32(_mm256_castps_si256(_mm256_andnot_ps(sign, b.low)),
-                                    _mm256_castps_si256(_mm256_andnot_ps(sign, b.high)));
-    __m256i eight = _mm256_max_epi32(low, high);
-    __m128i four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
-    four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
-    four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0xb1));
-    return _mm_cvtss_f32(_mm_castsi128_ps(four));
+    return _mm256_max_epi32(max, _mm256_and_si256(_mm256_castps_si256(_mm256_loadu_ps(v)), _mm256_set1_epi32(INT32_MAX)));
 }
 
-/* x * inverse to nearest, ties to even, as bytes in the order of the sets; their sum. */
-INLINE int32_t round_sixteen(floats x, float inverse, int8_t *to)
+/* 4 x 32 numbers as bytes in the order of the sets, and the scales that make numbers of them again: the largest magnitude, as
+ * integers order it, is not finite where one of the 32 is not, and so is the scale. Below 2^-110 a block counts as zeros: the
+ * inverse of its scale might be none. */
+INLINE void round_four(const float *v, int8_t *to, float scale[4])
 {
-    __m256 by = _mm256_set1_ps(inverse);
-    __m256i low = _mm256_cvtps_epi32(_mm256_mul_ps(x.low, by)), high = _mm256_cvtps_epi32(_mm256_mul_ps(x.high, by));
-    /* Packing within 128 bits gives lanes 0-3, 8-11 and 4-7, 12-15. */
-    __m256i words = _mm256_packs_epi32(low, high);
-    __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
-    const __m128i sets = _mm_setr_epi8(0, 1, 8, 9, 4, 5, 12, 13, 2, 3, 10, 11, 6, 7, 14, 15);
-    _mm_storeu_si128((__m128i *)(void *)to, _mm_shuffle_epi8(bytes, sets));
-    __m256i eight = _mm256_add_epi32(low, high);
-    __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
-    four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
-    return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
+    const __m128 least = _mm_set1_ps(0x1p-110f), most = _mm_set1_ps(127.0f);
+    __m128i m[4];
+    for (int b = 0; b < 4; b++) {
+        __m256i max = _mm256_setzero_si256();
+        for (int i = 0; i < 32; i += 8) max = larger_magnitude(max, v + 32 * b + i);
+        m[b] = _mm_max_epi32(_mm256_castsi256_si128(max), _mm256_extracti128_si256(max, 1));
+    }
+    __m128i low = _mm_max_epi32(_mm_unpacklo_epi32(m[0], m[1]), _mm_unpackhi_epi32(m[0], m[1]));
+    __m128i high = _mm_max_epi32(_mm_unpacklo_epi32(m[2], m[3]), _mm_unpackhi_epi32(m[2], m[3]));
+    __m128 max = _mm_castsi128_ps(_mm_max_epi32(_mm_unpacklo_epi64(low, high), _mm_unpackhi_epi64(low, high)));
+    float inverse[4];
+    _mm_storeu_ps(inverse, _mm_div_ps(most, _mm_max_ps(least, max))); /* the second if one is not a number */
+    _mm_storeu_ps(scale, _mm_div_ps(_mm_andnot_ps(_mm_cmplt_ps(max, least), max), most));
+    const __m256i sets = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7); /* as packing goes within 128 bits */
+    for (int b = 0; b < 4; b++) {
+        __m256 by = _mm256_set1_ps(inverse[b]);
+        __m256i q[4];
+        for (int i = 0; i < 4; i++) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(v + 32 * b + 8 * i), by));
+        __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
+        bytes = _mm256_shuffle_epi8(_mm256_permutevar8x32_epi32(bytes, order), sets);
+        _mm256_storeu_si256((__m256i *)(void *)(to + 32 * b), bytes);
+    }
+}
+
+/* Sums of 16 of them each. */
+INLINE void sums_of_four(const int8_t *byte, int32_t sum[4][2])
+{
+    for (int b = 0; b < 4; b++) {
+        __m256i bytes = _mm256_loadu_si256((const __m256i *)(const void *)(byte + 32 * b));
+        __m256i four = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes), _mm256_set1_epi16(1));
+        four = _mm256_add_epi32(four, _mm256_shuffle_epi32(four, 0x4e));
+        four = _mm256_add_epi32(four, _mm256_shuffle_epi32(four, 0xb1));
+        sum[b][0] = _mm256_extract_epi32(four, 0);
+        sum[b][1] = _mm256_extract_epi32(four, 4);
+    }
 }

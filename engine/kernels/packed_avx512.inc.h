@@ -1,5 +1,10 @@
 /* packed_avx512.inc.h: what packed.inc.h is written over, for AVX-512 with VNNI, and VBMI where it is compiled with that. */
+#include "inline.h"
+
 #include <immintrin.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
 
 enum { BYTE_OFFSET = 128 }; /* what byte_cell leaves in Q8_0's weights */
 
@@ -17,6 +22,13 @@ INLINE cell byte_cell(const uint8_t *from)
     return load_cell(from);
 }
 
+/* Pairs of bytes: four times eight to eight times four. */
+INLINE __m512i four_by_eight(void)
+{
+    return _mm512_set_epi64(0x001f0017000f0007, 0x001e0016000e0006, 0x001d0015000d0005, 0x001c0014000c0004, 0x001b0013000b0003,
+                            0x001a0012000a0002, 0x0019001100090001, 0x0018001000080000);
+}
+
 INLINE cell turn(cell c)
 {
 #ifdef __AVX512VBMI__
@@ -26,9 +38,7 @@ INLINE cell turn(cell c)
 #else
     /* Within 128 bits two rows become eight pairs; then pairs of four such lanes become columns. */
     const __m512i pairs = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15));
-    const __m512i from = _mm512_set_epi64(0x001f0017000f0007, 0x001e0016000e0006, 0x001d0015000d0005, 0x001c0014000c0004,
-                                          0x001b0013000b0003, 0x001a0012000a0002, 0x0019001100090001, 0x0018001000080000);
-    return _mm512_permutexvar_epi16(from, _mm512_shuffle_epi8(c, pairs));
+    return _mm512_permutexvar_epi16(four_by_eight(), _mm512_shuffle_epi8(c, pairs));
 #endif
 }
 
@@ -135,24 +145,43 @@ INLINE float sum_floats(floats v)
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
-/* The largest magnitude, as integers order it: infinity above every number, what is not a number above that. */
-INLINE float largest(floats a, floats b)
+/* 4 x 32 numbers as bytes in the order of the sets, and the scales that make numbers of them again: the largest magnitude, as
+ * integers order it, is not finite where one of the 32 is not, and so is the scale. Below 2^-110 a block counts as zeros: the
+ * inverse of its scale might be none. */
+INLINE void round_four(const float *v, int8_t *to, float scale[4])
 {
-    const __m512i sign = _mm512_set1_epi32(INT32_MIN);
-    __m512i max =
-        _mm512_max_epi32(_mm512_andnot_si512(sign, _mm512_castps_si512(a)), _mm512_andnot_si512(sign, _mm512_castps_si512(b)));
-    __m256i eight = _mm256_max_epi32(_mm512_castsi512_si256(max), _mm512_extracti64x4_epi64(max, 1));
-    __m128i four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
-    four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
-    four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0xb1));
-    return _mm_cvtss_f32(_mm_castsi128_ps(four));
+    const __m512i magnitude = _mm512_set1_epi32(INT32_MAX);
+    const __m128 least = _mm_set1_ps(0x1p-110f), most = _mm_set1_ps(127.0f);
+    __m512 x[8];
+    __m512i m[4];
+    for (int i = 0; i < 8; i++) x[i] = _mm512_loadu_ps(v + 16 * i);
+    for (int b = 0; b < 4; b++)
+        m[b] = _mm512_max_epi32(_mm512_and_si512(magnitude, _mm512_castps_si512(x[2 * b])),
+                                _mm512_and_si512(magnitude, _mm512_castps_si512(x[2 * b + 1])));
+    __m512i low = _mm512_max_epi32(_mm512_unpacklo_epi32(m[0], m[1]), _mm512_unpackhi_epi32(m[0], m[1]));
+    __m512i high = _mm512_max_epi32(_mm512_unpacklo_epi32(m[2], m[3]), _mm512_unpackhi_epi32(m[2], m[3]));
+    __m512i all = _mm512_max_epi32(_mm512_unpacklo_epi64(low, high), _mm512_unpackhi_epi64(low, high));
+    __m256i eight = _mm256_max_epi32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64(all, 1));
+    __m128 max = _mm_castsi128_ps(_mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1)));
+    float inverse[4];
+    _mm_storeu_ps(inverse, _mm_div_ps(most, _mm_max_ps(least, max))); /* the second if one is not a number */
+    _mm_storeu_ps(scale, _mm_maskz_div_ps(_mm_cmp_ps_mask(max, least, _CMP_NLT_UQ), max, most));
+    for (int b = 0; b < 4; b += 2) {
+        __m512i q[4];
+        for (int i = 0; i < 4; i++) q[i] = _mm512_cvtps_epi32(_mm512_mul_ps(x[2 * b + i], _mm512_set1_ps(inverse[b + i / 2])));
+        __m512i bytes = _mm512_packs_epi16(_mm512_packs_epi32(q[0], q[1]), _mm512_packs_epi32(q[2], q[3]));
+        _mm512_storeu_si512(to + 32 * b, _mm512_permutexvar_epi16(four_by_eight(), bytes));
+    }
 }
 
-/* x * inverse to nearest, ties to even, as bytes in the order of the sets; their sum. */
-INLINE int32_t round_sixteen(floats x, float inverse, int8_t *to)
+/* Sums of 16 of them each. */
+INLINE void sums_of_four(const int8_t *byte, int32_t sum[4][2])
 {
-    __m512i whole = _mm512_cvtps_epi32(_mm512_mul_ps(x, _mm512_set1_ps(inverse)));
-    const __m128i sets = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
-    _mm_storeu_si128((__m128i *)(void *)to, _mm_shuffle_epi8(_mm512_cvtepi32_epi8(whole), sets));
-    return _mm512_reduce_add_epi32(whole);
+    for (int b = 0; b < 4; b += 2) {
+        __m512i four = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), _mm512_loadu_si512(byte + 32 * b));
+        four = _mm512_add_epi32(four, _mm512_shuffle_epi32(four, _MM_PERM_BADC));
+        four = _mm512_add_epi32(four, _mm512_shuffle_epi32(four, _MM_PERM_CDAB));
+        const __m512i lanes = _mm512_castsi128_si512(_mm_setr_epi32(0, 4, 8, 12));
+        _mm_storeu_si128((__m128i *)(void *)sum[b], _mm512_castsi512_si128(_mm512_permutexvar_epi32(lanes, four)));
+    }
 }

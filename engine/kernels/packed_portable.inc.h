@@ -1,5 +1,8 @@
-/* packed_portable.inc.h: what packed.inc.h is written over, in plain C. */
+/* packed_portable.inc.h: what packed.inc.h is written over, in plain C. What is long is called: inlined it would make a
+ * minute's compilation. */
 #include "half.h"
+#include "inline.h"
+#include "packed_layout.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -29,7 +32,7 @@ INLINE cell byte_cell(const uint8_t *from)
     return load_cell(from);
 }
 
-INLINE cell turn(cell c)
+static cell turn(cell c)
 {
     cell t;
     for (int i = 0; i < 64; i++) t.byte[i] = c.byte[i % 8 * 8 + i / 8];
@@ -48,7 +51,7 @@ INLINE cell upper(cell c)
     return c;
 }
 
-INLINE cell with_crumb(cell nibbles, cell crumbs, int set)
+static cell with_crumb(cell nibbles, cell crumbs, int set)
 {
     for (int i = 0; i < 64; i++) nibbles.byte[i] |= (uint8_t)((crumbs.byte[i] >> 2 * set & 3) << 4);
     return nibbles;
@@ -68,7 +71,7 @@ INLINE ints splat_ints(int32_t value)
     return v;
 }
 
-INLINE ints dot(ints sum, cell w, cell x, bool bytes)
+static ints dot(ints sum, cell w, cell x, bool bytes)
 {
     (void)bytes;
     for (int l = 0; l < 16; l++)
@@ -82,7 +85,7 @@ INLINE ints negative(ints v)
     return v;
 }
 
-INLINE floats pair_sums(ints a, ints b)
+static floats pair_sums(ints a, ints b)
 {
     floats v;
     for (int l = 0; l < 16; l += 4)
@@ -130,7 +133,7 @@ INLINE floats minus_times(floats a, floats b, floats c)
     return c;
 }
 
-INLINE floats load_halves(const uint8_t *from)
+static floats load_halves(const uint8_t *from)
 {
     uint16_t half[16];
     memcpy(half, from, sizeof half);
@@ -161,25 +164,32 @@ INLINE float sum_floats(floats v)
     return v.lane[0];
 }
 
-INLINE float largest(floats a, floats b)
+/* 4 x 32 numbers as bytes in the order of the sets, and the scales that make numbers of them again: the largest magnitude, as
+ * integers order it, is not finite where one of the 32 is not, and so is the scale. Below 2^-110 a block counts as zeros: the
+ * inverse of its scale might be none. */
+static void round_four(const float *v, int8_t *to, float scale[4])
 {
-    uint32_t bits[32], max = 0;
-    memcpy(bits, &a, sizeof a);
-    memcpy(bits + 16, &b, sizeof b);
-    for (int l = 0; l < 32; l++) max = (bits[l] & 0x7fffffffu) > max ? bits[l] & 0x7fffffffu : max;
-    float value;
-    memcpy(&value, &max, sizeof value);
-    return value;
+    for (int b = 0; b < 4; b++) {
+        uint32_t bits[32], most = 0;
+        memcpy(bits, v + 32 * b, sizeof bits);
+        for (int i = 0; i < 32; i++) most = (bits[i] & 0x7fffffffu) > most ? bits[i] & 0x7fffffffu : most;
+        float max;
+        memcpy(&max, &most, sizeof max);
+        float inverse = 127.0f / (max < 0x1p-110f ? 0x1p-110f : max);
+        scale[b] = (max < 0x1p-110f ? 0.0f : max) / 127.0f;
+        for (size_t i = 0; i < 32; i++) {
+            float scaled = v[32 * b + (int)i] * inverse;
+            bool number = fabsf(scaled) < 128.0f; /* if not, the scale says so */
+            to[32 * b + (int)(packed_set(i) * 8 + packed_place(i))] = number ? (int8_t)lrintf(scaled) : 0;
+        }
+    }
 }
 
-INLINE int32_t round_sixteen(floats x, float inverse, int8_t *to)
+/* Sums of 16 of them each. */
+static void sums_of_four(const int8_t *byte, int32_t sum[4][2])
 {
-    int32_t sum = 0;
-    for (int l = 0; l < 16; l++) {
-        float scaled = x.lane[l] * inverse;
-        int8_t rounded = fabsf(scaled) < 128.0f ? (int8_t)lrintf(scaled) : 0; /* not a number: its block's scale says so */
-        to[(l / 2 % 2) * 8 + l / 4 * 2 + l % 2] = rounded;
-        sum += rounded;
+    for (int h = 0; h < 8; h++) {
+        sum[h / 2][h % 2] = 0;
+        for (int i = 0; i < 16; i++) sum[h / 2][h % 2] += byte[16 * h + i];
     }
-    return sum;
 }

@@ -1,12 +1,13 @@
 /* tier.inc.h: the kernels, written once over vectors of LANES floats and compiled once for each instruction set by a
- * tier_*.c file, which defines TIER (a name), LANES, the conversion from half precision and TIER_PACKED. GCC's and clang's
- * vector types turn each operation into the tier's own instructions; multiply-adds are fused where the tier has them.
+ * tier_*.c file, which defines TIER (a name), LANES, the conversion from half precision and the products of packed matrices
+ * (packed.inc.h). GCC's and clang's vector types turn each operation into the tier's own instructions; multiply-adds are fused
+ * where the tier has them.
  *
  * Order of the sums. project: lane l of a row's accumulator takes columns l, l+LANES, ... in order; the lanes are then
  * added as a fixed tree. project_back: a column takes rows in order, in groups of PRODUCT_GROUP rows whose sums are added in
  * order (which keeps the rounding error of a long sum down). Neither depends on the blocking below. */
+#include "inline.h"
 #include "kernels.h"
-#include "packed_layout.h"
 
 #include <math.h>
 #include <string.h>
@@ -19,12 +20,6 @@ typedef uint32_t vu __attribute__((vector_size(VECTOR_BYTES)));
 /* Blocking, by the number of vector registers (32 or 16): ROWS x MANY accumulators of a project, COLUMNS x MANY of a
  * project_back, ALONE for a single vector. */
 enum { MANY = LANES == 16 ? 4 : 2, ROWS = LANES == 16 ? 4 : 6, COLUMNS = LANES == 16 ? 4 : 6, ALONE = 8 };
-
-#define INLINE static inline __attribute__((always_inline))
-
-#include TIER_PACKED
-
-#include "packed.inc.h"
 
 INLINE vf load(const float *p)
 {

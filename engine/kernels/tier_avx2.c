@@ -3,9 +3,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "packed_avx2.inc.h"
+
+#include "packed.inc.h"
+
 #define TIER "avx2"
 #define TIER_TABLE kernels_avx2
-#define TIER_PACKED "packed_avx2.inc.h"
 #define LANES 8
 
 static inline __attribute__((always_inline)) __m256 load_f16(const uint16_t *p)

@@ -1,9 +1,12 @@
 /* tier_portable.c: the kernels in plain C, for any CPU; x86-64 compiles the four lanes to SSE2. */
 #include "half.h"
 
+#include "packed_portable.inc.h"
+
+#include "packed.inc.h"
+
 #define TIER "portable"
 #define TIER_TABLE kernels_portable
-#define TIER_PACKED "packed_portable.inc.h"
 #define LANES 4
 
 typedef float half_vector __attribute__((vector_size(16)));

@@ -231,7 +231,7 @@ static float rounded(const float *x, size_t n, int q[32])
     float max = 0;
     for (size_t i = 0; i < n; i++) max = fmaxf(max, fabsf(x[i]));
     for (size_t i = 0; i < 32; i++) q[i] = 0;
-    if (max == 0) return 0;
+    if (max < 0x1p-110f) return 0;
     float inverse = 127.0f / max;
     for (size_t i = 0; i < n; i++) q[i] = (int)nearbyintf(x[i] * inverse);
     return max / 127.0f;
@@ -257,7 +257,7 @@ static expected expect_project(const sample *s, const float *x, size_t r)
             e.sum += w * (double)x[first + i];
             e.rounded_sum += w * q[i] * scale;
             e.magnitude += (fabs((double)d.scale * d.quant) + fabs((double)d.min)) * abs(q[i]) * scale;
-            e.rounding += fabs(w) * scale * 0.5001;
+            e.rounding += fabs(w) * (scale == 0 ? 0x1p-110 : scale * 0.5001); /* 0: or too small */
         }
     }
     return e;
@@ -282,7 +282,7 @@ static expected expect_back(const sample *s, const float *u, size_t c)
             e.sum += weight(s, first + i, c) * (double)u[first + i];
             e.rounded_sum += d.quant * q[i] * scale - min;
             e.magnitude += abs(d.quant * q[i]) * fabs(scale) + fabs(min);
-            e.rounding += abs(d.quant) * fabs(scale) * 0.5001;
+            e.rounding += abs(d.quant) * (scale == 0 ? 0x1p-110 : fabs(scale) * 0.5001);
         }
     }
     return e;
@@ -336,12 +336,219 @@ static void products_equal_the_reference(void **unused)
     }
 }
 
+/* Weights and activations that are whole numbers, scales that are 1 or -1, or for the K types whole: nothing is rounded, so
+ * every tier has to find the very sum, whatever the signs and however large. */
+static void whole_numbers_are_exact(void **unused)
+{
+    (void)unused;
+    size_t n_tiers;
+    const kernels *const *tiers = kernels_tiers(&n_tiers);
+    for (size_t round = 0; round < 64; round++) {
+        size_t f = round % FORMATS, rows = 1 + below(96), cols = 1 + below(96), bytes = formats[f].bytes;
+        number_type type = formats[f].type;
+        bool super = type == NUMBER_Q4_K || type == NUMBER_Q6_K, even = below(2);
+        kind k = (kind)(round / FORMATS % 4);
+        size_t blocks = (cols + formats[f].numbers - 1) / formats[f].numbers;
+        uint8_t *file = memory(rows * blocks * bytes);
+        for (size_t b = 0; b < rows * blocks; b++) {
+            uint8_t *block = file + b * bytes;
+            fill_block(type, block, k, !super && !even && below(2) ? -1.0f : 1.0f);
+            if (type == NUMBER_Q4_K) put_half(block + 2, 1.0f);
+            for (size_t i = 0; type == NUMBER_Q6_K && i < 16; i++) block[192 + i] = (uint8_t)((int)below(17) - 8);
+        }
+        packed *p = packed_create(type, file, rows, cols);
+        assert_non_null(p);
+        matrix w = {.type = type, .rows = rows, .cols = cols, .packed = p};
+        float x[96], u[96], y[96], o[96];
+        bool same = below(2); /* all of one sign, the largest */
+        for (size_t i = 0; i < 96; i++) x[i] = u[i] = same || i % 32 == 0 ? 127.0f : (float)((int)below(255) - 127);
+        product forth = product_whole(&w, x, cols, 1, y, rows), back = product_whole(&w, u, rows, 1, o, cols);
+        for (size_t t = 0; t < n_tiers; t++) {
+            tiers[t]->project(&forth);
+            tiers[t]->project_back(&back);
+            for (size_t r = 0; r < rows; r++) {
+                long sum = 0;
+                for (size_t c = 0; c < cols; c++) {
+                    size_t n = formats[f].numbers;
+                    decoded d = decode(type, file + (r * blocks + c / n) * bytes, c % n);
+                    sum += (long)x[c] * ((long)d.scale * d.quant - (long)d.min);
+                }
+                assert_true(y[r] == (float)sum && labs(sum) < 1 << 24);
+            }
+            for (size_t c = 0; !super && c < cols; c++) {
+                long sum = 0;
+                for (size_t r = 0; r < rows; r++) {
+                    decoded d = decode(type, file + (r * blocks + c / 32) * bytes, c % 32);
+                    sum += (long)u[r] * (long)d.scale * d.quant;
+                }
+                assert_true(o[c] == (float)sum);
+            }
+        }
+        packed_destroy(p);
+        free(file);
+    }
+}
+
+/* All of a product, and the same in parts: one vector at a time, outputs cut on multiples of PRODUCT_CUT, sums on multiples of
+ * PRODUCT_GROUP. */
+static void in_parts(void (*multiply)(const product *), product whole, size_t outputs, size_t inputs, bool back, float *out)
+{
+    size_t cut = below(outputs / PRODUCT_CUT + 1) * PRODUCT_CUT, group = below(inputs / PRODUCT_GROUP + 1) * PRODUCT_GROUP;
+    size_t output[3] = {0, cut, outputs}, input[3] = {0, group, inputs};
+    for (size_t m = 0; m < whole.count; m++)
+        for (size_t i = 0; i < 2; i++)
+            for (size_t j = 0; j < 2; j++) {
+                product p = whole;
+                p.in += m * p.in_stride;
+                p.out = out + m * p.out_stride;
+                p.count = 1;
+                p.first_row = back ? input[j] : output[i];
+                p.last_row = back ? input[j + 1] : output[i + 1];
+                p.first_col = back ? output[i] : input[j];
+                p.last_col = back ? output[i + 1] : input[j + 1];
+                p.add = whole.add || j > 0;
+                multiply(&p);
+            }
+}
+
+static void no_bit_depends_on_the_cut(void **unused)
+{
+    (void)unused;
+    size_t n_tiers;
+    const kernels *const *tiers = kernels_tiers(&n_tiers);
+    for (size_t round = 0; round < 48; round++) {
+        size_t f = round % FORMATS, rows = 1 + below(700), cols = 1 + below(700), count = 1 + below(round % 5 ? 6 : 40);
+        sample s = make(formats[f].type, rows, cols, round / FORMATS % 2 ? EVEN : ANY_BITS);
+        float *x = numbers(count * cols), *u = numbers(count * rows);
+        float *y = memory(count * rows * sizeof *y), *o = memory(count * cols * sizeof *o);
+        float *y_parts = memory(count * rows * sizeof *y), *o_parts = memory(count * cols * sizeof *o);
+        for (size_t k = 0; k < n_tiers; k++) {
+            bool add = below(2);
+            for (size_t i = 0; i < count * rows; i++) y[i] = y_parts[i] = 0.5f;
+            for (size_t i = 0; i < count * cols; i++) o[i] = o_parts[i] = 0.5f;
+            product forth = product_whole(&s.w, x, cols, count, y, rows), back = product_whole(&s.w, u, rows, count, o, cols);
+            forth.add = back.add = add;
+            tiers[k]->project(&forth);
+            tiers[k]->project_back(&back);
+            in_parts(tiers[k]->project, forth, rows, cols, false, y_parts);
+            in_parts(tiers[k]->project_back, back, cols, rows, true, o_parts);
+            assert_memory_equal(y, y_parts, count * rows * sizeof *y);
+            assert_memory_equal(o, o_parts, count * cols * sizeof *o);
+        }
+        free(x), free(u), free(y), free(o), free(y_parts), free(o_parts);
+        drop(&s);
+    }
+}
+
+/* Parts that start and end anywhere: right, and nothing beside them is written. */
+static void any_part_is_right(void **unused)
+{
+    (void)unused;
+    size_t n_tiers;
+    const kernels *const *tiers = kernels_tiers(&n_tiers);
+    for (size_t round = 0; round < 48; round++) {
+        size_t f = round % FORMATS, rows = 2 + below(200), cols = 2 + below(200);
+        sample s = make(formats[f].type, rows, cols, round / FORMATS % 2 ? EVEN : ANY_BITS);
+        float *x = numbers(cols), *u = numbers(rows), *y = numbers(rows), *o = numbers(cols);
+        product p = product_whole(&s.w, x, cols, 1, y, rows);
+        p.first_row = below(rows - 1), p.last_row = p.first_row + 1 + below(rows - p.first_row);
+        p.first_col = below(cols - 1), p.last_col = p.first_col + 1 + below(cols - p.first_col);
+        product back = p;
+        back.in = u, back.out = o;
+        float *x_part = memory(cols * sizeof *x), *u_part = memory(rows * sizeof *u); /* what the part leaves of them */
+        for (size_t c = 0; c < cols; c++) x_part[c] = c >= p.first_col && c < p.last_col ? x[c] : 0.0f;
+        for (size_t r = 0; r < rows; r++) u_part[r] = r >= p.first_row && r < p.last_row ? u[r] : 0.0f;
+        for (size_t k = 0; k < n_tiers; k++) {
+            for (size_t r = 0; r < rows; r++) y[r] = 7;
+            for (size_t c = 0; c < cols; c++) o[c] = 7;
+            tiers[k]->project(&p);
+            tiers[k]->project_back(&back);
+            for (size_t r = 0; r < rows; r++)
+                if (r >= p.first_row && r < p.last_row)
+                    check((double)y[r], 0, expect_project(&s, x_part, r), s.w.type, tiers[k]->name);
+                else
+                    assert_true(y[r] == 7.0f);
+            for (size_t c = 0; c < cols; c++)
+                if (c >= p.first_col && c < p.last_col)
+                    check((double)o[c], 0, expect_back(&s, u_part, c), s.w.type, tiers[k]->name);
+                else
+                    assert_true(o[c] == 7.0f);
+        }
+        free(x), free(u), free(y), free(o), free(x_part), free(u_part);
+        drop(&s);
+    }
+}
+
+/* An activation that is not finite shows in every output of its vector, and in no other vector's. */
+static void what_is_not_finite_shows(void **unused)
+{
+    (void)unused;
+    size_t n_tiers;
+    const kernels *const *tiers = kernels_tiers(&n_tiers);
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    enum { ROWS = 70, COLS = 90, COUNT = 5 };
+    for (size_t round = 0; round < 48; round++) {
+        sample s = make(formats[round % FORMATS].type, ROWS, COLS, (kind)(round / FORMATS % 4));
+        float *x = numbers(COUNT * COLS), *u = numbers(COUNT * ROWS), y[COUNT * ROWS], o[COUNT * COLS], y2[COUNT * ROWS],
+              o2[COUNT * COLS];
+        size_t m = below(COUNT);
+        product forth = product_whole(&s.w, x, COLS, COUNT, y, ROWS), back = product_whole(&s.w, u, ROWS, COUNT, o, COLS);
+        for (size_t k = 0; k < n_tiers; k++) {
+            float *xi = &x[m * COLS + below(COLS)], *ui = &u[m * ROWS + below(ROWS)], x_was = *xi, u_was = *ui;
+            tiers[k]->project(&forth);
+            tiers[k]->project_back(&back);
+            memcpy(y2, y, sizeof y);
+            memcpy(o2, o, sizeof o);
+            *xi = bad[round % 3], *ui = bad[round % 3];
+            tiers[k]->project(&forth);
+            tiers[k]->project_back(&back);
+            *xi = x_was, *ui = u_was;
+            for (size_t i = 0; i < COUNT * ROWS; i++) assert_true(i / ROWS == m ? !isfinite(y[i]) : y[i] == y2[i]);
+            for (size_t i = 0; i < COUNT * COLS; i++) assert_true(i / COLS == m ? !isfinite(o[i]) : o[i] == o2[i]);
+        }
+        free(x), free(u);
+        drop(&s);
+    }
+}
+
+/* Zeros give zeros, and so does what is too small to have a scale; the largest floats there are give no wrong finite number. */
+static void the_smallest_and_the_largest(void **unused)
+{
+    (void)unused;
+    size_t n_tiers;
+    const kernels *const *tiers = kernels_tiers(&n_tiers);
+    enum { ROWS = 40, COLS = 70 };
+    static const float sizes[] = {0.0f, -0.0f, 1e-45f, 1e-38f, 7e-34f, 1e-30f, 1e30f, 3.4e38f};
+    for (size_t round = 0; round < 32; round++) {
+        size_t f = round % FORMATS;
+        sample s = make(formats[f].type, ROWS, COLS, round / FORMATS % 2 ? EVEN : ANY_BITS);
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+            float x[COLS], u[ROWS], y[ROWS], o[COLS];
+            for (size_t c = 0; c < COLS; c++) x[c] = sizes[i] * (float)(1 - 2 * (int)below(2));
+            for (size_t r = 0; r < ROWS; r++) u[r] = sizes[i] * (float)(1 - 2 * (int)below(2));
+            product forth = product_whole(&s.w, x, COLS, 1, y, ROWS), back = product_whole(&s.w, u, ROWS, 1, o, COLS);
+            for (size_t k = 0; k < n_tiers; k++) {
+                tiers[k]->project(&forth);
+                tiers[k]->project_back(&back);
+                for (size_t r = 0; r < ROWS; r++)
+                    if (isfinite(y[r])) check((double)y[r], 0, expect_project(&s, x, r), s.w.type, tiers[k]->name);
+                for (size_t c = 0; c < COLS; c++)
+                    if (isfinite(o[c])) check((double)o[c], 0, expect_back(&s, u, c), s.w.type, tiers[k]->name);
+                for (size_t r = 0; i < 6 && r < ROWS; r++) assert_true(isfinite(y[r]));
+                for (size_t c = 0; i < 6 && c < COLS; c++) assert_true(isfinite(o[c]));
+            }
+        }
+        drop(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_are_as_in_the_file),
-        cmocka_unit_test(a_packed_matrix_is_as_large_as_its_tensor),
-        cmocka_unit_test(products_equal_the_reference),
+        cmocka_unit_test(rows_are_as_in_the_file),      cmocka_unit_test(a_packed_matrix_is_as_large_as_its_tensor),
+        cmocka_unit_test(products_equal_the_reference), cmocka_unit_test(whole_numbers_are_exact),
+        cmocka_unit_test(no_bit_depends_on_the_cut),    cmocka_unit_test(any_part_is_right),
+        cmocka_unit_test(what_is_not_finite_shows),     cmocka_unit_test(the_smallest_and_the_largest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

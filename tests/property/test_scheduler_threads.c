@@ -65,6 +65,8 @@ static void draw_kinds(crowd *c, example *e)
         o.sampling = descent_sampling_defaults();
         o.sampling.seed = (int64_t)n;
         o.read_prompt = n == 0;
+        if (test_deepens(e->model.family))
+            o.draft_steps = n % 2 ? DESCENT_DRAFT_AUTO : (int)rng_below(&e->r, o.depth.steps[0]);
         c->alone[n] = scheduled_alone(e->engine, DESCENT_PAGE_F32, &o);
     }
 }

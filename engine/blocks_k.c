@@ -14,6 +14,8 @@
 
 enum { BLOCK = 256 };
 
+#define HALF_LARGEST 65504.0f
+
 static uint16_t half_at(const unsigned char *from)
 {
     uint16_t half;
@@ -114,7 +116,7 @@ void block_encode_q6_k(const float *x, const float *w, unsigned char *block)
             memcpy(scales, trial_scales, sizeof scales);
             memcpy(q, trial, sizeof q);
         }
-    if (largest != 0 && !(least < HUGE_VAL)) best = 0x7c00; /* too large for d: infinite */
+    if (largest != 0 && !(least < HUGE_VAL)) best = 0x7c00; /* infinite: what d has no room for */
     store_q6_k(best, scales, q, block);
 }
 
@@ -282,8 +284,9 @@ void block_encode_q4_k(const float *x, const float *w, unsigned char *block)
         largest_step = fmaxf(largest_step, steps[j]);
         largest_down = fmaxf(largest_down, downs[j]);
     }
-    q4_block best = {.error = HUGE_VAL};
-    for (int i = 0; i < 4; i++) { /* both rounded down and up: they are coarse where numbers are small */
+    q4_block best = {.d = 0x7c00, .scales = {1}, .error = HUGE_VAL}; /* infinite: what d or e has no room for */
+    bool fits = largest_step / Q4_MOST < HALF_LARGEST && largest_down / Q4_MOST < HALF_LARGEST;
+    for (int i = 0; i < 4 && fits; i++) { /* both rounded down and up: they are coarse where numbers are small */
         q4_block b = {.d = half_from_float(largest_step / Q4_MOST), .e = half_from_float(largest_down / Q4_MOST)};
         b.d = (uint16_t)(b.d + (largest_step > 0 && (i & 1)));
         b.e = (uint16_t)(b.e + (largest_down > 0 && (i & 2)));
@@ -293,6 +296,5 @@ void block_encode_q4_k(const float *x, const float *w, unsigned char *block)
             q4_refit(x, w, &b);
         }
     }
-    if (!(best.error < HUGE_VAL)) best = (q4_block){.d = 0x7c00, .scales = {1}}; /* too large for d or e: infinite */
     store_q4_k(&best, block);
 }

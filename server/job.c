@@ -184,6 +184,7 @@ static bool submit(job *j, job_text *t, api_error *error)
         .sampling = r->sampling,
         .depth = r->depth,
         .step_scale = r->step_scale,
+        .exit = r->exit,
         .draft_steps = r->draft_steps,
         .share_group = with->share_cache ? 0 : j->exchange->key_group,
         .read_prompt = transcript_reads_prompt(&t->transcript),
@@ -191,6 +192,7 @@ static bool submit(job *j, job_text *t, api_error *error)
         .observe_prompt = r->kind == REQUEST_TRACE,
         .calls = {.chosen = transcript_chosen, .ended = transcript_ended, .observe = traces(r) ? transcript_observe : NULL},
         .user = &t->transcript};
+    if (r->exit_after_prompt) options.exit.first = (uint32_t)options.prompt_count;
     options.sampling.prompt = t->prompt;
     options.sampling.choice = t->choice;
     if (t->choice > 0) options.like = t[-(ptrdiff_t)t->choice].generation; /* may have ended meanwhile */

@@ -116,12 +116,10 @@ static bool read_name(const request_reader *r, descent_depth *depth)
 
 typedef struct later_field {
     const char *name;
-    const char *const *words; /* what a text may be, the default first; NULL: a number or a flag */
-    bool is_flag;
-    double number; /* the default of a number; of a flag 0 or 1 */
+    const char *const *words; /* what a text may be, the default first; NULL: a number */
+    double number;            /* the default of a number */
 } later_field;
 
-static const char *const criteria[] = {"none", "state", "cosine", "energy", "entropy", "kl", "argmax", NULL};
 static const char *const schedules[] = {"fixed", "decay", NULL};
 static const char *const rules[] = {"plain", "angular", NULL};
 static const char *const histories[] = {"own", "latest", "last", NULL};
@@ -129,12 +127,6 @@ static const char *const methods[] = {"plain", "anderson", NULL};
 
 static const later_field of_descent[] = {
     {.name = "step_rule", .words = rules}, {.name = "momentum"}, {.name = "history", .words = histories}, {.name = NULL}};
-static const later_field of_exit[] = {{.name = "criterion", .words = criteria},
-                                      {.name = "threshold", .number = 0.03},
-                                      {.name = "min_steps", .number = 1},
-                                      {.name = "check_every", .number = 1},
-                                      {.name = "in_prompt", .is_flag = true, .number = 1},
-                                      {.name = NULL}};
 static const later_field of_noise[] = {
     {.name = "sigma"}, {.name = "seed", .number = 1}, {.name = "schedule", .words = schedules}, {.name = NULL}};
 static const later_field of_solver[] = {
@@ -145,33 +137,31 @@ static void not_yet(const fields *f, const char *name, const char *got, const ch
     (void)fields_fail(f, name, "unsupported_parameter", "is %s: this version does not have it yet, expected %s", got, expected);
 }
 
-static void check_word(const fields *f, const later_field *field)
+/* Which of `words` a text is, the first where it is absent; the first too where it is none of them, which is an error. */
+static size_t read_word(const fields *f, const char *name, const char *const *words)
 {
     char got[FIELDS_WORDS], expected[160] = "";
     size_t bytes, at = 0;
-    const char *word = fields_text(f, field->name, field->words[0], &bytes);
-    for (size_t i = 0; field->words[i]; i++) {
-        bool same = !strcmp(word, field->words[i]) && bytes == strlen(word);
-        if (same && i > 0) not_yet(f, field->name, word, field->words[0]);
-        if (same) return;
-        at += (size_t)snprintf(expected + at, sizeof expected - at, "%s%s", i ? ", " : "", field->words[i]);
+    const char *word = fields_text(f, name, words[0], &bytes);
+    for (size_t i = 0; words[i]; i++) {
+        if (!strcmp(word, words[i]) && bytes == strlen(word)) return i;
+        at += (size_t)snprintf(expected + at, sizeof expected - at, "%s%s", i ? ", " : "", words[i]);
     }
-    (void)fields_fail(f, field->name, NULL, "is %s: expected one of %s", fields_quote(fields_any(f, field->name), got),
-                      expected);
+    (void)fields_fail(f, name, NULL, "is %s: expected one of %s", fields_quote(fields_any(f, name), got), expected);
+    return 0;
 }
 
 static void check_later(const fields *f, const later_field *field)
 {
     char got[FIELDS_WORDS], expected[32];
     if (field->words) {
-        check_word(f, field);
+        size_t word = read_word(f, field->name, field->words);
+        if (word > 0) not_yet(f, field->name, field->words[word], field->words[0]);
         return;
     }
-    bool good = field->is_flag ? fields_bool(f, field->name, field->number != 0) == (field->number != 0)
-                               : fields_real(f, field->name, -DBL_MAX, DBL_MAX, false, field->number) == field->number;
-    if (good || !fields_ok(f)) return;
+    if (fields_real(f, field->name, -DBL_MAX, DBL_MAX, false, field->number) == field->number || !fields_ok(f)) return;
     (void)snprintf(expected, sizeof expected, "%g", field->number);
-    not_yet(f, field->name, fields_describe(fields_any(f, field->name), got), field->is_flag ? "true" : expected);
+    not_yet(f, field->name, fields_describe(fields_any(f, field->name), got), expected);
 }
 
 /* An object whose fields are all of later versions. */
@@ -196,13 +186,42 @@ static void check_later_fields(const fields *f)
 {
     static const char *const choose[] = {"n", "by", NULL};
     for (size_t i = 0; of_descent[i].name; i++) check_later(f, &of_descent[i]);
-    check_object(f, "exit", "descent.exit", of_exit);
     check_object(f, "noise", "descent.noise", of_noise);
     check_object(f, "solver", "descent.solver", of_solver);
     fields chosen = fields_object(f, "choose", "descent.choose");
     fields_only(&chosen, choose);
     check_absent(f, "choose");
     if (json_is_array(fields_any(f, "step_scale"))) not_yet(f, "step_scale", "a list", "one number");
+}
+
+/* ---- Early exit -------------------------------------------------------------------------------------------------- */
+
+static bool descends(const descent_model_info *info)
+{
+    for (uint32_t k = 0; k < info->kinds; k++)
+        if (info->terms[k] > 0) return true;
+    return false;
+}
+
+static void read_exit(const request_reader *r, const fields *f)
+{
+    static const char *const criteria[] = {"none", "state", "cosine", "energy", "entropy", "kl", "argmax", NULL};
+    static const char *const names[] = {"criterion", "threshold", "min_steps", "check_every", "in_prompt", NULL};
+    enum { NONE, STATE };
+    fields exit = fields_object(f, "exit", "descent.exit");
+    fields_only(&exit, names);
+    size_t criterion = read_word(&exit, "criterion", criteria);
+    if (criterion > STATE) not_yet(&exit, "criterion", criteria[criterion], "none or state");
+    if (criterion == STATE && !descends(r->out->model->info))
+        (void)fields_fail(&exit, "criterion", NULL, "is state, but model %s does not descend an energy: expected none",
+                          r->out->model->id);
+    r->out->exit = (descent_exit){
+        .criterion = criterion == STATE ? DESCENT_EXIT_STATE : DESCENT_EXIT_NONE,
+        .threshold = (float)fields_real(&exit, "threshold", 0, FLT_MAX, false, 0.03),
+        .min_steps = (uint16_t)fields_integer(&exit, "min_steps", 1, DESCENT_MAX_STEPS, 1),
+        .check_every = (uint16_t)fields_integer(&exit, "check_every", 1, DESCENT_MAX_STEPS, 1),
+    };
+    r->out->exit_after_prompt = !fields_bool(&exit, "in_prompt", true);
 }
 
 /* ---- Drafts ------------------------------------------------------------------------------------------------------ */
@@ -266,5 +285,6 @@ void request_read_depth(const request_reader *r)
     check_prompt_steps(r, &f);
     r->out->draft_steps = read_draft_steps(r, &f);
     r->out->step_scale = request_positive(fields_real(&f, "step_scale", 0, 4, true, 1));
+    read_exit(r, &f);
     r->out->trace = fields_bool(&f, "trace", false);
 }

@@ -1,7 +1,7 @@
 /* trace.c: see trace.h. A token's trace is made when its first step is observed and filled as its steps come, in whatever order
  * rows run; one handed out is not made again when a paused generation is computed a second time.
  *
- * A layered model's token descends once in each sub-layer: descent i = layer * kinds + kind, of T(kind) steps.
+ * A layered model's token descends once in each sub-layer: descent i = layer * kinds + kind, of T(kind) steps or fewer.
  */
 #include "trace.h"
 
@@ -80,6 +80,7 @@ void token_trace_free(token_trace *list)
 {
     while (list) {
         token_trace *next = list->next;
+        free(list->used);
         free(list->numbers);
         free(list->states);
         free(list->guesses);
@@ -109,15 +110,17 @@ static token_trace *make(const tracer *t, size_t position)
     token_trace *trace = calloc(1, sizeof *trace);
     if (!trace) return NULL;
     trace->position = position;
+    trace->used = malloc(t->descents * sizeof *trace->used);
     trace->numbers = malloc(t->states * TRACE_NUMBERS * sizeof *trace->numbers);
     trace->states = o->states ? malloc(t->states * o->info->width * sizeof *trace->states) : NULL;
     trace->guesses = o->guesses ? malloc(o->guesses * sizeof *trace->guesses) : NULL;
     trace->tracked = o->n_track ? malloc(o->n_track * sizeof *trace->tracked) : NULL;
     bool missing = (o->states && !trace->states) || (o->guesses && !trace->guesses) || (o->n_track && !trace->tracked);
-    if (!trace->numbers || missing) {
+    if (!trace->used || !trace->numbers || missing) {
         token_trace_free(trace);
         return NULL;
     }
+    for (size_t i = 0; i < t->descents; i++) trace->used[i] = steps_of(o, i);
     for (size_t i = 0; i < t->states * TRACE_NUMBERS; i++) trace->numbers[i] = NAN;
     return trace;
 }
@@ -156,8 +159,7 @@ void tracer_observe(tracer *t, const descent_observation *seen)
     const tracer_options *o = &t->options;
     size_t descent = (size_t)seen->site.layer * o->info->kinds + seen->site.kind;
     token_trace *trace = trace_at(t, seen->site.position);
-    uint32_t steps = steps_of(o, descent);
-    if (!trace || trace->complete || seen->site.step > steps) return;
+    if (!trace || trace->complete || seen->site.step > steps_of(o, descent)) return;
 
     size_t state = t->offset[descent] + seen->site.step;
     float *numbers = trace->numbers + state * TRACE_NUMBERS;
@@ -171,7 +173,8 @@ void tracer_observe(tracer *t, const descent_observation *seen)
         trace->steps++;
         return;
     }
-    if (trace->states) fill_cosines(t, trace, t->offset[descent], steps);
+    trace->used[descent] = seen->site.step;
+    if (trace->states) fill_cosines(t, trace, t->offset[descent], seen->site.step);
     if (descent + 1 < t->descents) return;
     trace->complete = true;
     free(trace->states);
@@ -231,9 +234,9 @@ static void render_series(json_text *out, const char *name, const float *numbers
     json_text_put(out, "]");
 }
 
-static void render_descent(json_text *out, const tracer_options *o, size_t descent, const float *numbers)
+static void render_descent(json_text *out, const tracer_options *o, size_t descent, size_t steps, const float *numbers)
 {
-    size_t kind = descent % o->info->kinds, steps = steps_of(o, descent);
+    size_t kind = descent % o->info->kinds;
     json_text_put(out, "{\"layer\":");
     json_text_unsigned(out, descent / o->info->kinds);
     json_text_put(out, ",\"kind\":\"");
@@ -271,7 +274,7 @@ void token_trace_render(json_text *out, const token_trace *trace, const tracer_o
     const float *numbers = trace->numbers;
     for (size_t i = 0; i < (size_t)o->info->layers * o->info->kinds; i++) {
         if (i > 0) json_text_put(out, ",");
-        render_descent(out, o, i, numbers);
+        render_descent(out, o, i, trace->used[i], numbers);
         numbers += (size_t)(steps_of(o, i) + 1) * TRACE_NUMBERS;
     }
     json_text_put(out, "]");

@@ -28,7 +28,8 @@ typedef struct trace_tracked { /* a token somebody follows, in the distribution 
 typedef struct token_trace {
     size_t position;
     uint32_t steps;         /* row steps observed */
-    float *numbers;         /* the descents one behind the other, each [T + 1][TRACE_NUMBERS] */
+    uint32_t *used;         /* [descents] steps that each took: its T, fewer where it stopped early */
+    float *numbers;         /* the descents one behind the other, room for [T + 1][TRACE_NUMBERS] of each */
     float *states;          /* x(t) of all descents, for the cosines, until the last is there; NULL: not asked for */
     bool complete;          /* its last state was observed */
     bool read;              /* guesses and tracked are there */

@@ -57,6 +57,7 @@ static void defaults(void **state)
         assert_true(r.n == 1 && r.best_of == 1 && r.max_tokens == 16 && r.logprobs == -1 && r.n_stop == 0);
         assert_false(r.echo || r.stream || r.include_usage || r.parse_special || r.trace || r.depth_capped);
         assert_true(r.depth.steps[0] == 5 && r.depth.steps[1] == 0 && r.step_scale == 1.0f);
+        assert_true(r.exit.criterion == DESCENT_EXIT_NONE && !r.exit_after_prompt);
         assert_int_equal(r.draft_steps, DESCENT_DRAFT_AUTO);
         assert_null(r.unknown_field);
         same_sampling(r.sampling, sampling);
@@ -204,6 +205,21 @@ static void efforts_above_the_limit(void **state)
     request_release(&r);
     r = reads_within(4, "{'model': 'chars@3', 'prompt': 'a', 'reasoning_effort': 'xhigh'}");
     assert_true(r.depth.steps[0] == 3 && !r.depth_capped);
+    request_release(&r);
+}
+
+static void early_exit(void **state)
+{
+    (void)state;
+    generation_request r =
+        reads(REQUEST_COMPLETION, "{'model': 'chars', 'prompt': 'a', 'descent': {'exit': {'criterion': 'state'}}}");
+    assert_true(r.exit.criterion == DESCENT_EXIT_STATE && r.exit.threshold == 0.03f);
+    assert_true(r.exit.min_steps == 1 && r.exit.check_every == 1 && r.exit.first == 0 && !r.exit_after_prompt);
+    request_release(&r);
+    r = reads(REQUEST_COMPLETION, "{'model': 'chars', 'prompt': 'a', 'descent': {'exit': {'criterion': 'state', 'threshold': 0,"
+                                  " 'min_steps': 2.0, 'check_every': 65535, 'in_prompt': false}}}");
+    assert_true(r.exit.criterion == DESCENT_EXIT_STATE && r.exit.threshold == 0.0f);
+    assert_true(r.exit.min_steps == 2 && r.exit.check_every == 65535 && r.exit_after_prompt);
     request_release(&r);
 }
 
@@ -484,6 +500,7 @@ int main(void)
         cmocka_unit_test(smallest_numbers),
         cmocka_unit_test(steps_by_precedence),
         cmocka_unit_test(efforts_above_the_limit),
+        cmocka_unit_test(early_exit),
         cmocka_unit_test(defaults_of_later_fields),
         cmocka_unit_test(drafts),
         cmocka_unit_test(names_with_depth),

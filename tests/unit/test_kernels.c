@@ -226,8 +226,8 @@ static void zero_weights_leave_no_trace(void **unused)
 static void large_products_equal_openblas(void **unused)
 {
     (void)unused;
-    size_t n_tables;
-    const kernels *const *table = kernels_tiers(&n_tables), rows = 769, cols = 515, count = 37;
+    size_t n_tables, rows = 769, cols = 515, count = 37;
+    const kernels *const *table = kernels_tiers(&n_tables);
     sample s = make(NUMBER_F32, rows, cols, 0);
     float *x = numbers(count * cols), *y = numbers(count * rows), *o = numbers(count * cols), *expected = numbers(count * rows);
     for (size_t k = 0; k < n_tables; k++) {

@@ -104,9 +104,10 @@ typedef struct descent_model_info {
     const char *name;        /* general.name of the file, or the file's base name without extension */
     const char *family;      /* "nrgpt", "cem", "gpt", "gpt-rec-parallel" */
     const char *variant;     /* the family's own words, e.g. "ff2w strict layernorm matrix" */
-    const char *weight_type; /* the type of most weight bytes: "F32", "F16", "BF16", "Q8_0" */
+    const char *weight_type; /* the type of most weight bytes: "F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K" */
     uint64_t parameters;     /* numbers the model learned; padding of quantized rows is not counted */
     uint64_t file_bytes;
+    uint64_t resident_bytes; /* of the file as mapped or read, and of quantized tensors repacked, which the file no longer takes */
     uint64_t fingerprint;                      /* a hash of the whole file's contents */
     uint32_t width;                            /* C */
     uint32_t vocab;                            /* V */

@@ -7,8 +7,8 @@
  * memory taken between the two is sized by what the header really holds: at most a small multiple of its bytes, however
  * large the counts it claims. The second (fill) keeps what it reads, then sorts names to find duplicates and offsets to
  * find overlaps. Called by model.c and by tools that look at files; gguf_values.c and gguf_text.c read the values. */
-#if !defined(_POSIX_C_SOURCE) && !defined(_GNU_SOURCE)
-#define _POSIX_C_SOURCE 200809L
+#if !defined(_GNU_SOURCE)
+#define _GNU_SOURCE /* madvise */
 #endif
 #include "gguf_internal.h"
 #include "status.h"
@@ -605,6 +605,19 @@ void gguf_close(gguf_file *file)
     free(file->names);
     free(file->ends);
     free(file);
+}
+
+uint64_t gguf_release(gguf_file *file, const gguf_tensor *tensor)
+{
+    gguf_tensor *released = &file->tensors[tensor - file->tensors];
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)released->data, last = first + released->bytes;
+    first = (first + page - 1) / page * page;
+    last = last / page * page;
+    void *memory = (unsigned char *)file->mapping + (first - (uintptr_t)file->mapping);
+    released->data = NULL;
+    /* MADV_DONTNEED, which POSIX's advice of that name need not be: memory that the file was read into is freed by it. */
+    if (!file->mapping || first >= last || madvise(memory, last - first, MADV_DONTNEED) != 0) return 0;
+    return last - first;
 }
 
 /* ---- What is there ---------------------------------------------------------------------------------------------- */

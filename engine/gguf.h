@@ -3,7 +3,7 @@
  * After gguf_open succeeded every name, value and tensor below is known to lie inside the file, so callers check only
  * what their model needs: that a key exists and holds what it should (the typed getters), that a tensor has the shape
  * and type expected. Nothing is copied but names; values and tensor data are views into the mapping, valid until
- * gguf_close. A gguf_file is immutable and may be read by any number of threads.
+ * gguf_close. A gguf_file is immutable, but for gguf_release, and may be read by any number of threads.
  *
  * Messages name the key or tensor, and for contents the offset; they do not repeat the path unless the system refused
  * to open it. On failure out-parameters are left untouched. Files are little-endian, as is every machine this runs on.
@@ -31,7 +31,7 @@ descent_code gguf_open_memory(const void *data, size_t bytes, gguf_file **file, 
 /* NULL is allowed. */
 void gguf_close(gguf_file *file);
 
-/* The whole file. */
+/* The whole file. Memory of tensors that were released is not to be read. */
 const void *gguf_data(const gguf_file *file);
 uint64_t gguf_bytes(const gguf_file *file);
 
@@ -68,7 +68,7 @@ typedef struct gguf_tensor {
     uint32_t n_dims;              /* 1..4 */
     uint64_t dims[GGUF_MAX_DIMS]; /* each at least 1, fastest first; 1 past n_dims */
     uint64_t numbers;             /* the product of dims */
-    const void *data;             /* aligned to 8 at least */
+    const void *data;             /* aligned to 8 at least; NULL once it was released */
     uint64_t bytes;
 } gguf_tensor;
 
@@ -77,6 +77,11 @@ size_t gguf_tensor_count(const gguf_file *file);
 const gguf_tensor *gguf_tensor_at(const gguf_file *file, size_t i);
 /* NULL when there is none of that name. */
 const gguf_tensor *gguf_find_tensor(const gguf_file *file, const char *name);
+
+/* Gives back the memory of a tensor that nobody will read again: the whole pages of memory inside it, for a file that is mapped
+ * or read (those of gguf_open_memory are the caller's). Returns how many bytes that was. Not while another thread reads the
+ * file. */
+uint64_t gguf_release(gguf_file *file, const gguf_tensor *tensor);
 
 /* Bytes inside the file, not NUL-terminated. */
 typedef struct gguf_string {

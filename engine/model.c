@@ -1,8 +1,9 @@
 /* model.c: opening a model. Owns the table of families, the checks every family shares (shapes, types, finite small
- * tensors), widening of types the kernels do not read, and the public functions that describe a model. */
+ * tensors), packing of quantized tensors, and the public functions that describe a model. */
 #include "model.h"
 
 #include "kernels/half.h"
+#include "kernels/packed.h"
 #include "status.h"
 #include "tokenizer.h"
 
@@ -64,15 +65,13 @@ descent_code model_choice(const descent_model *model, const char *suffix, const 
 
 /* ---- Tensors for families -------------------------------------------------------------------------------------- */
 
-static void *keep(descent_model *model, size_t bytes)
-{
-    void **grown = realloc(model->widened, (model->n_widened + 1) * sizeof *grown);
-    if (!grown) return NULL;
-    model->widened = grown;
-    void *memory = descent_alloc(bytes, 1);
-    if (memory) model->widened[model->n_widened++] = memory;
-    return memory;
-}
+/* The types of tensors that products are computed with. */
+static const struct {
+    gguf_type stored;
+    number_type number;
+} weight_types[] = {{GGUF_F32, NUMBER_F32},   {GGUF_F16, NUMBER_F16},   {GGUF_BF16, NUMBER_BF16}, {GGUF_Q8_0, NUMBER_Q8_0},
+                    {GGUF_Q4_0, NUMBER_Q4_0}, {GGUF_Q4_K, NUMBER_Q4_K}, {GGUF_Q6_K, NUMBER_Q6_K}};
+enum { N_WEIGHT_TYPES = sizeof weight_types / sizeof weight_types[0] };
 
 static descent_code find_tensor(const descent_model *model, const char *name, const gguf_tensor **tensor,
                                 descent_status *status)
@@ -90,18 +89,26 @@ static descent_code wrong_shape(const gguf_tensor *t, size_t rows, size_t cols, 
                         t->name, t->dims[0], t->dims[1], t->dims[2], t->dims[3], cols, rows);
 }
 
-/* Q8_0: blocks of 32 signed bytes behind one half-precision scale. */
-static void widen_q8_0(const gguf_tensor *t, size_t rows, size_t cols, float *out)
+static descent_code unknown_type(const gguf_tensor *t, descent_status *status)
 {
-    enum { BLOCK = 32, BLOCK_BYTES = 34 };
-    size_t row_bytes = (size_t)t->dims[0] / BLOCK * BLOCK_BYTES;
-    for (size_t r = 0; r < rows; r++)
-        for (size_t c = 0; c < cols; c++) {
-            const unsigned char *block = (const unsigned char *)t->data + r * row_bytes + c / BLOCK * BLOCK_BYTES;
-            uint16_t scale;
-            memcpy(&scale, block, sizeof scale);
-            out[r * cols + c] = half_to_float(scale) * (float)(int8_t)block[2 + c % BLOCK];
-        }
+    char known[96] = "";
+    for (size_t i = 0, used = 0; i < N_WEIGHT_TYPES && used < sizeof known; i++)
+        used +=
+            (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", gguf_type_name(weight_types[i].stored));
+    return descent_fail(status, DESCENT_UNSUPPORTED, "tensor %s has type %s; this version computes with %s", t->name,
+                        gguf_type_name(t->type), known);
+}
+
+/* Repacks a quantized tensor and gives the file's memory of it back. */
+static descent_code pack(descent_model *model, const gguf_tensor *t, matrix *w, packed **made, descent_status *status)
+{
+    *made = packed_create(w->type, t->data, w->rows, w->cols);
+    if (!*made)
+        return descent_fail(status, DESCENT_NO_MEMORY, "no memory to repack tensor %s (%zu x %zu)", t->name, w->rows, w->cols);
+    w->packed = *made;
+    model->info.resident_bytes += packed_bytes(*made);
+    model->info.resident_bytes -= gguf_release(model->file, t);
+    return DESCENT_OK;
 }
 
 /* How wide a tensor's rows are to be: whole blocks. Types without blocks may have the padding of those that have. */
@@ -124,37 +131,19 @@ descent_code model_matrix(descent_model *model, const char *name, size_t rows, s
     size_t padded = padded_width(t, type, cols);
     if (t->dims[0] != padded || t->dims[1] != rows || t->dims[2] != 1 || t->dims[3] != 1)
         return wrong_shape(t, rows, padded, status);
-    *w = (matrix){.data = t->data, .rows = rows, .cols = cols, .stride = padded / type->block * type->block_bytes};
-    switch (t->type) {
-    case GGUF_F32:
-        w->type = NUMBER_F32;
-        break;
-    case GGUF_F16:
-        w->type = NUMBER_F16;
-        break;
-    case GGUF_BF16:
-        w->type = NUMBER_BF16;
-        break;
-    case GGUF_Q8_0: {
-        size_t numbers, bytes;
-        float *wide = NULL;
-        if (!__builtin_mul_overflow(rows, cols, &numbers) && !__builtin_mul_overflow(numbers, sizeof(float), &bytes))
-            wide = keep(model, bytes);
-        if (!wide) return descent_fail(status, DESCENT_NO_MEMORY, "no memory to widen tensor %s (%zu x %zu)", name, rows, cols);
-        widen_q8_0(t, rows, cols, wide);
-        w->type = NUMBER_F32;
-        w->data = wide;
-        w->stride = cols * sizeof *wide;
-        break;
-    }
-    default:
-        return descent_fail(status, DESCENT_UNSUPPORTED,
-                            "tensor %s has type %s; this version computes with F32, F16, BF16 and Q8_0", name,
-                            gguf_type_name(t->type));
+    size_t k = 0;
+    while (k < N_WEIGHT_TYPES && weight_types[k].stored != t->type) k++;
+    if (k == N_WEIGHT_TYPES) return unknown_type(t, status);
+    *w = (matrix){.type = weight_types[k].number, .rows = rows, .cols = cols};
+    packed *made = NULL;
+    if (w->type >= NUMBER_Q8_0) {
+        if ((code = pack(model, t, w, &made, status)) != DESCENT_OK) return code;
+    } else {
+        w->data = t->data;
+        w->stride = padded * number_bytes(w->type);
     }
     model->info.parameters += (uint64_t)rows * cols; /* padding is none */
-    if (model->n_matrices < gguf_tensor_count(model->file))
-        model->matrices[model->n_matrices++] = (file_matrix){.tensor = t, .w = w};
+    model->matrices[model->n_matrices++] = (file_matrix){.tensor = t, .w = w, .packed = made};
     return DESCENT_OK;
 }
 
@@ -197,6 +186,10 @@ static float number_at(const char *row, number_type type, size_t c)
 
 void matrix_row(const matrix *w, size_t r, float *out, bool add)
 {
+    if (w->packed) {
+        packed_row(w->packed, r, out, add);
+        return;
+    }
     const char *row = (const char *)w->data + r * w->stride;
     for (size_t c = 0; c < w->cols; c++) out[c] = number_at(row, w->type, c) + (add ? out[c] : 0.0f);
 }
@@ -269,14 +262,13 @@ static const char *main_type(const gguf_file *file)
 {
     uint64_t best = 0;
     const char *name = "F32";
-    static const uint32_t types[] = {GGUF_F32, GGUF_F16, GGUF_BF16, GGUF_Q8_0};
-    for (size_t k = 0; k < sizeof types / sizeof types[0]; k++) {
+    for (size_t k = 0; k < N_WEIGHT_TYPES; k++) {
         uint64_t bytes = 0;
         for (size_t i = 0; i < gguf_tensor_count(file); i++)
-            if (gguf_tensor_at(file, i)->type == types[k]) bytes += gguf_tensor_at(file, i)->bytes;
+            if (gguf_tensor_at(file, i)->type == weight_types[k].stored) bytes += gguf_tensor_at(file, i)->bytes;
         if (bytes > best) {
             best = bytes;
-            name = gguf_type_name(types[k]);
+            name = gguf_type_name(weight_types[k].stored);
         }
     }
     return name;
@@ -288,7 +280,7 @@ static descent_code load_common(descent_model *model, descent_status *status)
     descent_model_info *info = &model->info;
     info->family = model->family->name;
     info->weight_type = main_type(model->file);
-    info->file_bytes = gguf_bytes(model->file);
+    info->file_bytes = info->resident_bytes = gguf_bytes(model->file);
     descent_code code;
     if ((code = model_u32(model, "vocab_size", 1, 1u << 24, &info->vocab, status)) != DESCENT_OK) return code;
     if ((code = model_u32(model, "embedding_length", 1, 1u << 20, &info->width, status)) != DESCENT_OK) return code;
@@ -310,11 +302,11 @@ static descent_code load_model(descent_model *model, file_opener open_file, cons
     model->matrices = calloc(gguf_tensor_count(model->file) + 1, sizeof *model->matrices);
     if (!model->matrices) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a list of tensors");
     if ((code = choose_family(model, status)) != DESCENT_OK) return code;
+    model->info.fingerprint = hash_bytes(gguf_data(model->file), gguf_bytes(model->file)); /* before tensors are packed */
     if ((code = load_common(model, status)) != DESCENT_OK) return code;
     if ((code = model->family->load(model, status)) != DESCENT_OK) return code;
     if ((code = depth_check(model, model->info.trained, status)) != DESCENT_OK) return code;
     model->info.variant = model->variant;
-    model->info.fingerprint = hash_bytes(gguf_data(model->file), gguf_bytes(model->file));
     return DESCENT_OK;
 }
 
@@ -349,8 +341,7 @@ void descent_model_close(descent_model *model)
 {
     if (!model) return;
     if (model->family) model->family->unload(model);
-    for (size_t i = 0; i < model->n_widened; i++) free(model->widened[i]);
-    free(model->widened);
+    for (size_t i = 0; i < model->n_matrices; i++) packed_destroy(model->matrices[i].packed);
     free(model->matrices);
     tokenizer_free(model->tokenizer);
     gguf_close(model->file);

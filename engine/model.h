@@ -62,8 +62,9 @@ typedef struct family {
 
 /* A tensor that the family multiplies by, and the matrix it became, which lies in the family's own struct. */
 typedef struct file_matrix {
-    const gguf_tensor *tensor;
+    const gguf_tensor *tensor; /* its data is gone where it was packed */
     const matrix *w;
+    struct packed *packed; /* w's, or NULL; the model's */
 } file_matrix;
 
 struct descent_model {
@@ -84,9 +85,6 @@ struct descent_model {
 
     file_matrix *matrices; /* [n_matrices] as model_matrix gave them out, at most one a tensor */
     size_t n_matrices;
-
-    void **widened; /* weights that had to be stored anew, freed with the model */
-    size_t n_widened;
 };
 
 /* Where in a slot the next part begins behind one of so many numbers: no block of a page has numbers of two parts. */
@@ -107,7 +105,8 @@ descent_code model_f32(const descent_model *model, const char *suffix, float *va
 descent_code model_choice(const descent_model *model, const char *suffix, const char *const *choices, uint32_t *index,
                           descent_status *status);
 
-/* A matrix of rows x cols in any weight type, its rows possibly padded to whole blocks. */
+/* A matrix of rows x cols in any weight type, its rows possibly padded to whole blocks. A quantized one is packed, and the
+ * file's memory of it given back: each tensor is asked for once. */
 descent_code model_matrix(descent_model *model, const char *name, size_t rows, size_t cols, matrix *w, descent_status *status);
 /* An F32 tensor of count numbers (count = rows * cols where cols is not 1). */
 descent_code model_vector(descent_model *model, const char *name, size_t rows, size_t cols, const float **values,

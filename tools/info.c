@@ -161,7 +161,8 @@ static void print_memory(const report *r)
 {
     char label[96], depth[16];
     print_heading("Memory");
-    print_bytes("file, mapped", r->info->file_bytes);
+    print_bytes("file", r->info->file_bytes);
+    print_bytes("model, loaded", r->info->resident_bytes);
     print_bytes("history", r->history_bytes);
     snprintf(label, sizeof label, "%" PRIu32 " tokens at T = %s, %s pages", r->context,
              descent_depth_format(r->model, r->depth, depth), page_type_names[r->page_type]);
@@ -239,7 +240,8 @@ static int print_json(const report *r)
     snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, info->fingerprint);
     json_t *history = r->history_bytes <= INT64_MAX ? json_integer((json_int_t)r->history_bytes) : json_null();
     json_t *memory =
-        json_pack("{sI sI so ss so}", "file_bytes", (json_int_t)info->file_bytes, "context", (json_int_t)r->context, "steps",
+        json_pack("{sI sI sI so ss so}", "file_bytes", (json_int_t)info->file_bytes, "resident_bytes",
+                  (json_int_t)info->resident_bytes, "context", (json_int_t)r->context, "steps",
                   depth_json(r, r->depth), "page_type", page_type_names[r->page_type], "history_bytes", history);
     json_t *object =
         json_pack("{so so ss ss ss sI ss sI sI sI sI so sb ss so so so so}", "file", text_json(r->path), "name",

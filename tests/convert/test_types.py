@@ -19,12 +19,12 @@ def quantized(directory, kind, good):
 
 
 @pytest.mark.parametrize("name", ["nrgpt-ff2", "cem-perhead-diag-gelu", "cem-shared-r8-silu"])
-@pytest.mark.parametrize("kind, number", [("f16", 1), ("bf16", 32), ("q8_0", 7)])
+@pytest.mark.parametrize("kind, number", [("f16", 1), ("bf16", 32), ("q8_0", 7), ("q4_0", 2)])
 def test_which_tensors(name, kind, number, good):
     out, state, names, written = quantized(GOLDEN / name, kind, good)
     fields = reading.fields(out)
     assert fields["general.file_type"] == number
-    assert fields.get("general.quantization_version") == (2 if kind == "q8_0" else None)
+    assert fields.get("general.quantization_version") == (2 if kind[0] == "q" else None)
     for source, (to, matrix) in names.items():
         stored, values = written[to]
         assert stored == (kind.upper() if matrix else "F32")
@@ -66,6 +66,18 @@ def test_q8_0(name, good):
             largest = np.abs(blocks).max(axis=1, keepdims=True)
             assert np.all(np.abs(blocks - back) <= largest * (0.5 / 127 + 2.0 ** -11) + 2.0 ** -24)
             assert np.any(blocks != back)
+
+
+@pytest.mark.parametrize("name", ["nrgpt-ff2w", "cem-shared-r8-silu"])
+def test_q4_0(name, good):
+    """Each number is off by half a step, but for the end of the block's range that 16 steps of the largest leave out."""
+    _, state, names, written = quantized(GOLDEN / name, "q4_0", good)
+    for source, (to, matrix) in names.items():
+        if matrix:
+            blocks, back = state[source].reshape(-1, 32), written[to][1].reshape(-1, 32)
+            largest = np.abs(blocks).max(axis=1, keepdims=True)
+            assert np.all(np.abs(blocks - back) <= largest * (1 / 8 + 2.0 ** -11) + 2.0 ** -24)
+            assert np.abs(blocks - back).mean() < largest.mean() / 24
 
 
 def test_q8_0_pads_rows(good, tmp_path):

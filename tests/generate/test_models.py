@@ -79,7 +79,7 @@ def test_energies_fall_and_states_grow_slowly(arguments, opened):
 
 
 @pytest.mark.parametrize("shape", ["nrgpt", "cem", "gpt"])
-@pytest.mark.parametrize("kind, name", [("f32", "F32"), ("f16", "F16"), ("bf16", "BF16"), ("q8_0", "Q8_0")])
+@pytest.mark.parametrize("kind, name", [("f32", "F32"), ("f16", "F16"), ("bf16", "BF16"), ("q8_0", "Q8_0"), ("q4_0", "Q4_0")])
 def test_types(shape, kind, name, made):
     path = made(shape, *OF_IDS, "--type", kind)
     types = {t.name: t.tensor_type.name for t in gguf.GGUFReader(path).tensors}

@@ -22,60 +22,79 @@ static void widen(test_model *model)
     model->vocab += 180;
 }
 
-static example draw(uint64_t test, size_t round)
+static example draw(uint64_t test, size_t round, test_weight weight)
 {
-    example_wish wish = {.family = family_of(round), .context = TOKENS + 5, .count = TOKENS, .most = 4, .adjust = widen};
+    example_wish wish = {
+        .family = family_of(round), .weight = weight, .context = TOKENS + 5, .count = TOKENS, .most = 4, .adjust = widen};
     return example_draw(test_seed(test, round), &wish);
 }
 
 static const char *const page_words[DESCENT_PAGE_TYPES] = {"f32", "f16", "bf16", "q8"};
 
+static const drive_options ways[] = {{.threads = 2},
+                                     {.threads = 4},
+                                     {.observe = OBSERVE_ALL},
+                                     {.observe = DESCENT_OBSERVE_ENERGY, .threads = 2},
+                                     {.observe = DESCENT_OBSERVE_STATE, .chunks = DRIVE_SINGLE},
+                                     {.observe = DESCENT_OBSERVE_CONVERGENCE | DESCENT_OBSERVE_FINAL, .max_rows = 13},
+                                     {.max_rows = 1},
+                                     {.max_rows = 3, .mates = 4, .chunks = DRIVE_UNEVEN},
+                                     {.chunks = DRIVE_SINGLE},
+                                     {.chunks = DRIVE_UNEVEN, .threads = 4},
+                                     {.chunks = DRIVE_UNEVEN, .mates = 7, .observe = OBSERVE_ALL},
+                                     {.chunks = DRIVE_WHOLE, .mates = 7, .threads = 2},
+                                     {.chunks = DRIVE_UNEVEN, .mates = 63, .threads = 2},
+                                     {.chunks = DRIVE_SINGLE, .mates = 7},
+                                     {.chunks = DRIVE_UNEVEN, .mates = 7, .sharing = true, .observe = OBSERVE_ALL}};
+
+static void run_every_way(const example *e, descent_page_type type, uint64_t seed)
+{
+    drive_options base = {.depth = e->depth, .page_type = type};
+    outcome expected = drive(e->engine, e->tokens, e->count, &base);
+    if (type == DESCENT_PAGE_F32 && e->model.weight >= TEST_Q8_0)
+        compare_rounded(&expected, &e->expected, &e->allowed);
+    else if (type == DESCENT_PAGE_F32)
+        compare_outcome(&expected, &e->expected);
+    outcome observed = {0};
+    for (size_t way = 0; way < sizeof ways / sizeof *ways; way++) {
+        drive_options options = ways[way];
+        options.depth = e->depth;
+        options.page_type = base.page_type;
+        options.seed = seed * 100 + way;
+        compare_about("seed %llu, %s, weights %d, %s pages, way %zu", (unsigned long long)seed, test_model_words(&e->model),
+                      (int)e->model.weight, page_words[type], way);
+        outcome got = drive(e->engine, e->tokens, e->count, &options);
+        compare_outcomes(&got, &expected);
+        /* Of those who saw everything, all saw the same. */
+        if (options.observe == OBSERVE_ALL && observed.seen) compare_records(got.seen, observed.seen);
+        if (options.observe == OBSERVE_ALL && !observed.seen) {
+            observed = got;
+            continue;
+        }
+        outcome_free(&got);
+    }
+    outcome_free(&observed);
+    outcome_free(&expected);
+}
+
 static void the_way_it_is_run_changes_nothing(void **state)
 {
-    static const drive_options ways[] = {{.threads = 2},
-                                         {.threads = 4},
-                                         {.observe = OBSERVE_ALL},
-                                         {.observe = DESCENT_OBSERVE_ENERGY, .threads = 2},
-                                         {.observe = DESCENT_OBSERVE_STATE, .chunks = DRIVE_SINGLE},
-                                         {.observe = DESCENT_OBSERVE_CONVERGENCE | DESCENT_OBSERVE_FINAL, .max_rows = 13},
-                                         {.max_rows = 1},
-                                         {.max_rows = 3, .mates = 4, .chunks = DRIVE_UNEVEN},
-                                         {.chunks = DRIVE_SINGLE},
-                                         {.chunks = DRIVE_UNEVEN, .threads = 4},
-                                         {.chunks = DRIVE_UNEVEN, .mates = 7, .observe = OBSERVE_ALL},
-                                         {.chunks = DRIVE_WHOLE, .mates = 7, .threads = 2},
-                                         {.chunks = DRIVE_UNEVEN, .mates = 63, .threads = 2},
-                                         {.chunks = DRIVE_SINGLE, .mates = 7},
-                                         {.chunks = DRIVE_UNEVEN, .mates = 7, .sharing = true, .observe = OBSERVE_ALL}};
     (void)state;
     for (size_t round = 0; round < test_rounds(4); round++) {
-        example e = draw(50, round);
-        for (size_t kind = 0; kind < 2; kind++) { /* f32, and the others in turn */
-            descent_page_type type = (descent_page_type)(kind ? 1 + round % (DESCENT_PAGE_TYPES - 1) : 0);
-            drive_options base = {.depth = e.depth, .page_type = type};
-            outcome expected = drive(e.engine, e.tokens, e.count, &base);
-            if (type == DESCENT_PAGE_F32) compare_outcome(&expected, &e.expected);
-            outcome observed = {0};
-            for (size_t way = 0; way < sizeof ways / sizeof *ways; way++) {
-                drive_options options = ways[way];
-                options.depth = e.depth;
-                options.page_type = base.page_type;
-                options.seed = test_seed(51, round * 100 + way);
-                compare_about("seed %llu, %s, %s pages, way %zu", (unsigned long long)test_seed(50, round),
-                              test_model_words(&e.model), page_words[type], way);
-                outcome got = drive(e.engine, e.tokens, e.count, &options);
-                compare_outcomes(&got, &expected);
-                /* Of those who saw everything, all saw the same. */
-                if (options.observe == OBSERVE_ALL && observed.seen) compare_records(got.seen, observed.seen);
-                if (options.observe == OBSERVE_ALL && !observed.seen) {
-                    observed = got;
-                    continue;
-                }
-                outcome_free(&got);
-            }
-            outcome_free(&observed);
-            outcome_free(&expected);
-        }
+        example e = draw(50, round, TEST_F32);
+        run_every_way(&e, DESCENT_PAGE_F32, test_seed(50, round));
+        run_every_way(&e, (descent_page_type)(1 + round % (DESCENT_PAGE_TYPES - 1)), test_seed(50, round));
+        example_free(&e);
+    }
+}
+
+/* The families that multiply both ways. */
+static void nor_where_weights_are_quantized(void **state)
+{
+    (void)state;
+    for (size_t round = 0; round < test_rounds(2); round++) {
+        example e = draw(54, round, round % 2 ? TEST_Q4_0 : TEST_Q8_0);
+        run_every_way(&e, DESCENT_PAGE_F32, test_seed(54, round));
         example_free(&e);
     }
 }
@@ -106,7 +125,7 @@ static void where_pages_lie_changes_nothing(void **state)
 {
     (void)state;
     for (size_t round = 0; round < test_rounds(8); round++) {
-        example e = draw(52, round);
+        example e = draw(52, round, TEST_F32);
         descent_page_type type = (descent_page_type)(round % DESCENT_PAGE_TYPES);
         drive_options base = {.depth = e.depth, .page_type = type};
         outcome expected = drive(e.engine, e.tokens, e.count, &base);
@@ -155,7 +174,7 @@ static void preemption_changes_nothing(void **state)
 {
     (void)state;
     for (size_t round = 0; round < test_rounds(8); round++) {
-        example e = draw(53, round);
+        example e = draw(53, round, round % 2 ? TEST_Q8_0 : TEST_F32);
         drive_options base = {.depth = e.depth};
         outcome expected = drive(e.engine, e.tokens, e.count, &base);
         descent_cache *cache = drive_cache(e.engine, DESCENT_PAGE_F32, 0);
@@ -185,8 +204,8 @@ static void preemption_changes_nothing(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_way_it_is_run_changes_nothing),
-                                       cmocka_unit_test(where_pages_lie_changes_nothing),
-                                       cmocka_unit_test(preemption_changes_nothing)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_way_it_is_run_changes_nothing), cmocka_unit_test(nor_where_weights_are_quantized),
+        cmocka_unit_test(where_pages_lie_changes_nothing), cmocka_unit_test(preemption_changes_nothing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

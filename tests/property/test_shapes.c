@@ -25,7 +25,10 @@ static void against_reference(test_family family, uint64_t test, size_t rounds, 
                                  .seed = rng_next(&e.r),
                                  .threads = (uint32_t)rng_between(&e.r, 1, 2)};
         outcome got = drive(e.engine, e.tokens, e.count, &options);
-        compare_outcome(&got, &e.expected);
+        if (weight >= TEST_Q8_0)
+            compare_rounded(&got, &e.expected, &e.allowed);
+        else
+            compare_outcome(&got, &e.expected);
         outcome_free(&got);
         example_free(&e);
     }
@@ -45,12 +48,21 @@ static void narrower_weights(void **state)
     for (test_family family = 0; family < TEST_FAMILIES; family++) {
         against_reference(family, 310 + family, 15, TEST_F16);
         against_reference(family, 320 + family, 15, TEST_BF16);
+    }
+}
+
+static void quantized_weights(void **state)
+{
+    (void)state;
+    for (test_family family = 0; family < TEST_FAMILIES; family++) {
         against_reference(family, 330 + family, 15, TEST_Q8_0);
+        against_reference(family, 340 + family, 15, TEST_Q4_0);
     }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(f32), cmocka_unit_test(narrower_weights)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(f32), cmocka_unit_test(narrower_weights),
+                                       cmocka_unit_test(quantized_weights)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,6 +31,14 @@ example example_draw(uint64_t seed, const example_wish *wish)
     }
     compare_about("seed %llu, %s, %zu tokens at depth %u,%u", (unsigned long long)seed, test_model_words(&e.model), e.count,
                   e.depth.steps[0], e.depth.steps[1]);
+    if (e.model.weight >= TEST_Q8_0) {
+        reference_request request = {.tokens = e.tokens,
+                                     .count = e.count,
+                                     .depth = e.depth,
+                                     .step_scale = wish->step_scale,
+                                     .round_page = wish->round_page};
+        e.allowed = rounding_of(&e.model, &request, &e.expected);
+    }
     e.engine = drive_open_test_model(&e.model);
     return e;
 }

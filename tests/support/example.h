@@ -6,15 +6,16 @@
 #include "drive.h"
 #include "random_model.h"
 #include "reference.h"
+#include "rounding.h"
 
 typedef struct example_wish {
     test_family family;
     test_weight weight;
     size_t context;
-    size_t count;      /* tokens; 0: 1..context */
-    size_t most;       /* largest T of a kind; 0: 5 */
-    double step_scale; /* 0: 1 */
-    page_rounding round_page; /* NULL: to f32 */
+    size_t count;                      /* tokens; 0: 1..context */
+    size_t most;                       /* largest T of a kind; 0: 5 */
+    double step_scale;                 /* 0: 1 */
+    page_rounding round_page;          /* NULL: to f32 */
     void (*adjust)(test_model *model); /* of the shape, before the weights are drawn; NULL: as it comes */
     bool (*accept)(void);              /* asked once the reference has run; NULL: yes */
 } example_wish;
@@ -26,6 +27,7 @@ typedef struct example {
     size_t count;
     descent_depth depth;
     reference_run expected;
+    rounding allowed; /* of quantized weights */
     descent_model *engine;
 } example;
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { U8 = 0, U32 = 4, I32 = 5, F32 = 6, BOOL = 7, STRING = 8, ARRAY = 9, U64 = 10, I64 = 11, F64 = 12 };
-enum { HEADER_BYTES = 24, Q8_0_BLOCK = 32 };
+enum { HEADER_BYTES = 24, BLOCK = 32 };
 
 typedef struct buffer {
     uint8_t *data;
@@ -209,14 +209,30 @@ uint16_t gguf_writer_to_f16(float value)
 static void append_q8_0_block(buffer *to, const float *values)
 {
     float largest = 0;
-    for (int i = 0; i < Q8_0_BLOCK; i++) largest = fmaxf(largest, fabsf(values[i]));
+    for (int i = 0; i < BLOCK; i++) largest = fmaxf(largest, fabsf(values[i]));
     float scale = largest / 127;
     uint16_t half = gguf_writer_to_f16(scale);
     append(to, &half, sizeof half);
-    for (int i = 0; i < Q8_0_BLOCK; i++) {
+    for (int i = 0; i < BLOCK; i++) {
         int8_t quantum = scale > 0 ? (int8_t)lrintf(values[i] / scale) : 0;
         append(to, &quantum, 1);
     }
+}
+
+/* A Q4_0 block: a scale in f16 and 32 nibbles of 8 more than -7..7, the first 16 numbers in the lower ones. */
+static void append_q4_0_block(buffer *to, const float *values)
+{
+    float largest = 0;
+    uint8_t nibbles[BLOCK / 2];
+    for (int i = 0; i < BLOCK; i++) largest = fmaxf(largest, fabsf(values[i]));
+    float scale = largest / 7;
+    uint16_t half = gguf_writer_to_f16(scale);
+    for (int i = 0; i < BLOCK / 2; i++) {
+        long low = scale > 0 ? lrintf(values[i] / scale) : 0, high = scale > 0 ? lrintf(values[i + BLOCK / 2] / scale) : 0;
+        nibbles[i] = (uint8_t)((low + 8) | (high + 8) << 4);
+    }
+    append(to, &half, sizeof half);
+    append(to, nibbles, sizeof nibbles);
 }
 
 static size_t count_numbers(uint32_t n_dims, const uint64_t *dims)
@@ -250,7 +266,8 @@ void gguf_writer_tensor(gguf_writer *writer, const char *name, uint32_t type, ui
 {
     begin_tensor(writer, name, type, n_dims, dims);
     size_t count = count_numbers(n_dims, dims);
-    if (type == GGUF_WRITER_Q8_0 && dims[0] % Q8_0_BLOCK) die("a Q8_0 tensor's rows must be a multiple of 32 long");
+    if ((type == GGUF_WRITER_Q8_0 || type == GGUF_WRITER_Q4_0) && dims[0] % BLOCK)
+        die("a quantized tensor's rows must be a multiple of 32 long");
     for (size_t i = 0; i < count; i++) {
         uint16_t half;
         switch (type) {
@@ -266,7 +283,10 @@ void gguf_writer_tensor(gguf_writer *writer, const char *name, uint32_t type, ui
             append(&writer->data, &half, sizeof half);
             break;
         case GGUF_WRITER_Q8_0:
-            if (i % Q8_0_BLOCK == 0) append_q8_0_block(&writer->data, values + i);
+            if (i % BLOCK == 0) append_q8_0_block(&writer->data, values + i);
+            break;
+        case GGUF_WRITER_Q4_0:
+            if (i % BLOCK == 0) append_q4_0_block(&writer->data, values + i);
             break;
         default:
             die("a tensor type it cannot write");

@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 /* Tensor types a tensor of floats can be written as, by ggml's numbers. */
-enum { GGUF_WRITER_F32 = 0, GGUF_WRITER_F16 = 1, GGUF_WRITER_Q8_0 = 8, GGUF_WRITER_BF16 = 30 };
+enum { GGUF_WRITER_F32 = 0, GGUF_WRITER_F16 = 1, GGUF_WRITER_Q4_0 = 2, GGUF_WRITER_Q8_0 = 8, GGUF_WRITER_BF16 = 30 };
 
 typedef struct gguf_writer gguf_writer;
 
@@ -47,7 +47,7 @@ void gguf_writer_u8s(gguf_writer *writer, const char *key, const uint8_t *values
 /* A value as the file holds it: its GGUF value type and the bytes that follow. */
 void gguf_writer_raw(gguf_writer *writer, const char *key, uint32_t value_type, const void *value, size_t bytes);
 
-/* A tensor of floats in one of the types above, dims fastest first. Q8_0 needs dims[0] to be a multiple of 32. */
+/* A tensor of floats in one of the types above, dims fastest first. Q8_0 and Q4_0 need dims[0] to be a multiple of 32. */
 void gguf_writer_tensor(gguf_writer *writer, const char *name, uint32_t type, uint32_t n_dims, const uint64_t *dims,
                         const float *values);
 /* A tensor of any type from its bytes. */

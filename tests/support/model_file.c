@@ -11,9 +11,12 @@
 #include <string.h>
 #include <unistd.h>
 
-static const uint32_t writer_types[] = {
-    [TEST_F32] = GGUF_WRITER_F32, [TEST_F16] = GGUF_WRITER_F16, [TEST_BF16] = GGUF_WRITER_BF16, [TEST_Q8_0] = GGUF_WRITER_Q8_0};
-static const uint32_t file_types[] = {[TEST_F32] = 0, [TEST_F16] = 1, [TEST_BF16] = 32, [TEST_Q8_0] = 7};
+static const uint32_t writer_types[] = {[TEST_F32] = GGUF_WRITER_F32,
+                                        [TEST_F16] = GGUF_WRITER_F16,
+                                        [TEST_BF16] = GGUF_WRITER_BF16,
+                                        [TEST_Q8_0] = GGUF_WRITER_Q8_0,
+                                        [TEST_Q4_0] = GGUF_WRITER_Q4_0};
+static const uint32_t file_types[] = {[TEST_F32] = 0, [TEST_F16] = 1, [TEST_BF16] = 32, [TEST_Q8_0] = 7, [TEST_Q4_0] = 2};
 
 static const char *key_of(const test_model *model, const char *name)
 {
@@ -27,7 +30,8 @@ static const char *key_of(const test_model *model, const char *name)
 static void write_tensor(gguf_writer *writer, const test_model *model, const test_tensor *tensor)
 {
     uint32_t type = tensor->matrix ? writer_types[model->weight] : (uint32_t)GGUF_WRITER_F32;
-    size_t padded = type == GGUF_WRITER_Q8_0 ? (tensor->columns + 31) / 32 * 32 : tensor->columns;
+    bool blocks = type == GGUF_WRITER_Q8_0 || type == GGUF_WRITER_Q4_0;
+    size_t padded = blocks ? (tensor->columns + 31) / 32 * 32 : tensor->columns;
     float *values = test_alloc(tensor->rows * padded, sizeof *values);
     for (size_t r = 0; r < tensor->rows; r++)
         for (size_t c = 0; c < tensor->columns; c++) values[r * padded + c] = (float)tensor->values[r * tensor->columns + c];
@@ -61,7 +65,7 @@ void write_model_with(const test_model *model, const char *path, void (*add)(ggu
     gguf_writer_string(writer, "general.architecture", test_family_name(model->family));
     gguf_writer_string(writer, "general.name", "test");
     gguf_writer_u32(writer, "general.file_type", file_types[model->weight]);
-    if (model->weight == TEST_Q8_0) gguf_writer_u32(writer, "general.quantization_version", 2);
+    if (model->weight >= TEST_Q8_0) gguf_writer_u32(writer, "general.quantization_version", 2);
     gguf_writer_u32(writer, "descent.format_version", 1);
     gguf_writer_u32(writer, key_of(model, "vocab_size"), (uint32_t)model->vocab);
     gguf_writer_u32(writer, key_of(model, "context_length"), (uint32_t)model->context);

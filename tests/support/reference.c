@@ -4,6 +4,7 @@
 #include "reference_cem.h"
 #include "reference_gpt.h"
 #include "reference_nrgpt.h"
+#include "rng.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -166,16 +167,49 @@ double reference_sensitivity(const test_model *model, const reference_request *r
 
 /* ---- Arithmetic -------------------------------------------------------------------------------------------------- */
 
+static uint64_t rounding_way;
+static rng rounding_chance;
+
+void reference_round_vectors(uint64_t way)
+{
+    rounding_way = way;
+    rounding_chance = rng_seeded(way);
+}
+
+/* The vector, or a rounded copy of it in *copy. */
+static const double *rounded(const double *v, size_t count, double **copy)
+{
+    *copy = NULL;
+    if (!rounding_way) return v;
+    *copy = test_alloc(count, sizeof **copy);
+    for (size_t first = 0; first < count; first += 32) {
+        size_t end = first + 32 < count ? first + 32 : count;
+        double largest = 0;
+        for (size_t i = first; i < end; i++) largest = fmax(largest, fabs(v[i]));
+        for (size_t i = first; i < end && largest > 0; i++) {
+            double quant = v[i] * 127 / largest, chance = (double)rng_below(&rounding_chance, 1 << 20) / (1 << 20);
+            (*copy)[i] = (rounding_way == 1 ? nearbyint(quant) : floor(quant + chance)) * largest / 127;
+        }
+    }
+    return *copy;
+}
+
 void reference_product(const double *w, size_t rows, size_t columns, const double *x, double *y)
 {
-    for (size_t r = 0; r < rows; r++) y[r] = reference_dot(w + r * columns, x, columns);
+    double *copy;
+    const double *v = rounded(x, columns, &copy);
+    for (size_t r = 0; r < rows; r++) y[r] = reference_dot(w + r * columns, v, columns);
+    free(copy);
 }
 
 void reference_transposed(const double *w, size_t rows, size_t columns, const double *u, double *y)
 {
+    double *copy;
+    const double *v = rounded(u, rows, &copy);
     for (size_t c = 0; c < columns; c++) y[c] = 0.0;
     for (size_t r = 0; r < rows; r++)
-        for (size_t c = 0; c < columns; c++) y[c] += w[r * columns + c] * u[r];
+        for (size_t c = 0; c < columns; c++) y[c] += w[r * columns + c] * v[r];
+    free(copy);
 }
 
 double reference_dot(const double *a, const double *b, size_t n)

@@ -79,6 +79,11 @@ double reference_sensitivity(const test_model *model, const reference_request *r
 size_t reference_kinds(const test_model *model);
 reference_run reference_run_create(const test_model *model, const reference_request *request);
 
+/* Has every vector rounded before it is multiplied by a matrix, from now on, as products of quantized weights do: 32 numbers
+ * at a time to whole multiples of a 127th of the largest of them. 0: not; 1: to nearest; more: up or down by chance, each
+ * number another chance. See rounding.h. */
+void reference_round_vectors(uint64_t way);
+
 /* y = W x, W of rows x columns. */
 void reference_product(const double *w, size_t rows, size_t columns, const double *x, double *y);
 /* y = W^T u. */

@@ -3,7 +3,6 @@
  * Shapes: C width, K heads of D numbers, M hidden. Keys (rotated) and values are rounded to the page. */
 #include "reference_llama.h"
 
-
 #include <complex.h>
 #include <math.h>
 #include <stdlib.h>

@@ -170,12 +170,12 @@ double round_to_bf16(double value)
     return round_to_bits(round_to_f32(value), 8, -133);
 }
 
-/* Q8_0: 32 whole numbers of -127..127 times one f16 scale. */
-static void round_block(double *values, size_t count)
+/* 32 whole numbers times one f16 scale: Q8_0 of -127..127, Q4_0 of -7..7 (of the -8 it has too, no need). */
+static void round_block(double *values, size_t count, double most)
 {
     double largest = 0.0;
     for (size_t i = 0; i < count; i++) largest = fmax(largest, fabs(values[i]));
-    double scale = round_to_f16(largest / 127.0);
+    double scale = round_to_f16(largest / most);
     for (size_t i = 0; i < count; i++) values[i] = scale > 0.0 ? scale * nearbyint(values[i] / scale) : 0.0;
 }
 
@@ -191,8 +191,9 @@ void test_model_round(test_model *model)
                 if (type == TEST_F16) row[c] = round_to_f16(row[c]);
                 if (type == TEST_BF16) row[c] = round_to_bf16(row[c]);
             }
-            for (size_t c = 0; type == TEST_Q8_0 && c < tensor->columns; c += 32)
-                round_block(row + c, tensor->columns - c < 32 ? tensor->columns - c : 32);
+            double most = type == TEST_Q8_0 ? 127 : type == TEST_Q4_0 ? 7 : 0;
+            for (size_t c = 0; most > 0 && c < tensor->columns; c += 32)
+                round_block(row + c, tensor->columns - c < 32 ? tensor->columns - c : 32, most);
         }
     }
 }

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum test_weight { TEST_F32 = 0, TEST_F16, TEST_BF16, TEST_Q8_0 } test_weight;
+typedef enum test_weight { TEST_F32 = 0, TEST_F16, TEST_BF16, TEST_Q8_0, TEST_Q4_0 } test_weight;
 
 typedef enum test_family {
     TEST_NRGPT = 0,
@@ -84,7 +84,7 @@ const char *test_model_words(const test_model *model);
 
 /* The numbers every weight becomes in a file of this type. Rows are rounded in blocks of 32 where the type has blocks. */
 void test_model_round(test_model *model);
-double round_to_f16(double value); /* nearest, ties to even; overflow to infinity */
+double round_to_f16(double value);  /* nearest, ties to even; overflow to infinity */
 double round_to_bf16(double value); /* nearest, ties to even */
 double round_to_f32(double value);
 

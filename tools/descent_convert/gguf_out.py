@@ -16,8 +16,9 @@ from .errors import ConvertError, show, shape_text
 TYPES = {
     "f32": gguf.GGMLQuantizationType.F32, "f16": gguf.GGMLQuantizationType.F16,
     "bf16": gguf.GGMLQuantizationType.BF16, "q8_0": gguf.GGMLQuantizationType.Q8_0,
+    "q4_0": gguf.GGMLQuantizationType.Q4_0,
 }
-_FILE_TYPES = {"f32": 0, "f16": 1, "bf16": 32, "q8_0": 7}
+_FILE_TYPES = {"f32": 0, "f16": 1, "bf16": 32, "q8_0": 7, "q4_0": 2}
 _FORMAT_VERSION = 1
 
 
@@ -105,7 +106,7 @@ def _write(model, tokenizer, part, kind, name, path, progress):
     try:
         writer.add_name(name)
         writer.add_file_type(_FILE_TYPES[kind])
-        if kind == "q8_0":
+        if kind in ("q8_0", "q4_0"):
             writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
         writer.add_uint32("descent.format_version", _FORMAT_VERSION)
         put = {"u32": writer.add_uint32, "i32": writer.add_int32, "f32": writer.add_float32, "string": writer.add_string}

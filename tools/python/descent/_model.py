@@ -23,6 +23,7 @@ class Info:
     weight_type: str
     parameters: int
     file_bytes: int
+    resident_bytes: int
     fingerprint: int
     width: int
     vocab: int

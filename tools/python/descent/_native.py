@@ -52,7 +52,7 @@ class Exit(Structure):
 class ModelInfo(Structure):
     _fields_ = [
         ("name", c_char_p), ("family", c_char_p), ("variant", c_char_p), ("weight_type", c_char_p),
-        ("parameters", c_uint64), ("file_bytes", c_uint64), ("fingerprint", c_uint64),
+        ("parameters", c_uint64), ("file_bytes", c_uint64), ("resident_bytes", c_uint64), ("fingerprint", c_uint64),
         ("width", c_uint32), ("vocab", c_uint32), ("context", c_uint32), ("layers", c_uint32),
         ("kinds", c_uint32), ("kind_names", c_char_p * MAX_KINDS), ("trained", Depth), ("deepens", c_bool),
         ("terms", c_uint32 * MAX_KINDS), ("term_names", c_char_p * MAX_TERMS * MAX_KINDS),

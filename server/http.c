@@ -23,9 +23,9 @@
 
 enum {
     ACCEPTS_A_TURN = 64,
-    RUNS_A_TURN = 8,       /* the daemon may ask to be run again at once; others on the loop have their turn too */
-    ACCEPT_AGAIN_MS = 100, /* how long accepting stands still when descriptors ran out */
-    LAST_CALL_MS = 200,
+    RUNS_A_TURN = 8,           /* the daemon may ask to be run again at once; others on the loop have their turn too */
+    ACCEPT_AGAIN_MS = 100,     /* how long accepting stands still when descriptors ran out */
+    MOST_CALLS = 10,           /* for those who still send */
     CONNECTION_MEMORY = 32768, /* the daemon's for one: request line and headers, and what is being sent */
     BACKLOG = 4096,
     PROBE_INTERVAL_SECONDS = 5,
@@ -352,7 +352,7 @@ void http_handle_closed(http_server *server)
 static void on_called(uv_timer_t *timer)
 {
     http_server *server = timer->data;
-    server->called = true;
+    server->calls++;
 }
 
 static void start_last_call(http_server *server)
@@ -362,19 +362,21 @@ static void start_last_call(http_server *server)
     uv_close((uv_handle_t *)&server->accept_watch, on_handle_closed); /* before its descriptor goes */
     (void)close(server->listener);
     server->listener = -1;
-    (void)uv_timer_start(&server->accept_again, on_called, LAST_CALL_MS, 0);
+    (void)uv_timer_start(&server->accept_again, on_called, HTTP_CALL_MS, HTTP_CALL_MS);
     (void)uv_timer_start(&server->again, on_again, 0, 0);
 }
 
-/* Somebody has asked, or may be about to, and has no answer yet. */
+/* Somebody has asked, or may be about to, and has no answer yet; or still sends, and would lose the one he has to a reset. */
 static bool is_awaited(const http_server *server)
 {
+    if (server->calls < MOST_CALLS && http_linger_receives(server)) return true;
+    if (server->calls > 0) return false;
     for (const http_connection *connection = server->connections; connection; connection = connection->next) {
         const http_request *request = connection->request;
         bool asks = connection->phase == HTTP_HEADERS || connection->phase == HTTP_BODY;
         if (asks || (request && request->kind == HTTP_WHOLE)) return true;
     }
-    return server->lingering != NULL;
+    return false;
 }
 
 static void close_now(http_server *server)
@@ -400,7 +402,7 @@ static void close_step(http_server *server)
 {
     if (!server->last_call)
         start_last_call(server);
-    else if (!server->stopping && (server->called || !is_awaited(server)))
+    else if (!server->stopping && !is_awaited(server))
         close_now(server);
 }
 

@@ -23,7 +23,7 @@ typedef struct http_peer_count http_peer_count;
 typedef struct http_tls http_tls;
 typedef struct http_identity http_identity;
 
-enum { HTTP_RESERVE_MOST = 64 };
+enum { HTTP_RESERVE_MOST = 64, HTTP_CALL_MS = 200 };
 
 struct http_server {
     uv_loop_t *loop;
@@ -49,7 +49,7 @@ struct http_server {
     http_tls *tls;                     /* NULL: plain */
     size_t handles;                    /* of libuv, not closed yet */
     bool closing, last_call, stopping; /* one after the other: see http.c */
-    bool called;                       /* the time for the last call is over */
+    unsigned calls;                    /* since the last call, every HTTP_CALL_MS */
     void (*closed)(void *user);
     void *closed_user;
 };
@@ -171,6 +171,8 @@ void http_clock_start(http_connection *connection);
  * Takes over fd, and the count of its peer. */
 void http_linger_start(http_server *server, int fd, http_peer_count *peer);
 void http_linger_end_all(http_server *server);
+/* One of them has just sent something. */
+bool http_linger_receives(const http_server *server);
 
 /* ---- http_peers.c ------------------------------------------------------------------------------------------------ */
 

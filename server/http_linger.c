@@ -14,7 +14,8 @@ enum { READ_BYTES = 64 << 10, READS_A_TURN = 4 };
 typedef struct http_linger {
     http_server *server;
     int fd;
-    uint64_t left; /* bytes */
+    uint64_t left;     /* bytes */
+    uint64_t received; /* uv_now of the last, or of its beginning */
     http_peer_count *peer;
     uv_poll_t watch;
     uv_timer_t clock;
@@ -57,6 +58,7 @@ static void on_readable(uv_poll_t *watch, int status, int events)
             status = UV_EOF;
         else
             linger->left -= (uint64_t)bytes;
+        linger->received = uv_now(linger->server->loop);
     }
     if (status) linger_end(linger);
 }
@@ -79,6 +81,7 @@ void http_linger_start(http_server *server, int fd, http_peer_count *peer)
     linger->server = server;
     linger->fd = fd;
     linger->left = server->options.discard_bytes;
+    linger->received = uv_now(server->loop);
     linger->peer = peer;
     linger->watch.data = linger->clock.data = linger;
     (void)uv_timer_init(server->loop, &linger->clock);
@@ -90,6 +93,13 @@ void http_linger_start(http_server *server, int fd, http_peer_count *peer)
     (void)shutdown(fd, SHUT_WR);
     (void)uv_timer_start(&linger->clock, on_time, http_milliseconds(server->options.discard_seconds), 0);
     if (uv_poll_start(&linger->watch, UV_READABLE, on_readable) != 0) linger_end(linger);
+}
+
+bool http_linger_receives(const http_server *server)
+{
+    for (const http_linger *linger = server->lingering; linger; linger = linger->next)
+        if (uv_now(server->loop) - linger->received < HTTP_CALL_MS) return true;
+    return false;
 }
 
 void http_linger_end_all(http_server *server)

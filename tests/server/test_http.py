@@ -1,6 +1,7 @@
 """The transport: requests, bodies, whole answers and streams, byte by byte."""
 import re
 import signal
+import socket
 import subprocess
 import time
 
@@ -96,6 +97,24 @@ def test_who_has_connected_before_the_end_is_answered(echo):
     with pytest.raises(ConnectionRefusedError):
         server.wire()
     assert server.process.wait(PATIENCE) == 0
+
+
+def test_who_still_sends_at_the_end_reads_his_answer(echo):
+    server = echo()
+    wire = server.wire()
+    wire.send("POST /refused HTTP/1.1\r\nHost: x\r\nContent-Length: 3000000\r\n\r\n")
+    answer = wire.answer()
+    assert answer.status == 413 and "refused" in answer.text
+    server.process.send_signal(signal.SIGSTOP)
+    server.process.stdin.close()
+    wire.socket.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        while True:  # all that the kernel takes: more than is read in a turn of the loop
+            wire.socket.send(b"x" * 65536)
+    server.process.send_signal(signal.SIGCONT)
+    assert server.process.wait(PATIENCE) == 0
+    assert wire.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0  # it was not reset
+    wire.close()
 
 
 def test_who_says_nothing_does_not_hold_up_the_end(echo):

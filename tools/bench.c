@@ -76,7 +76,8 @@ static int read_only(bench_options *o)
             o->memory = true;
         else
             return cli_usage_error(
-                &bench_command, "--only must be some of prefill, decode, mixed, sweep, deepening, latency, memory, got \"%s\"",
+                &bench_command,
+                "--only must be some of prefill, decode, mixed, sweep, deepening, latency, drafts, memory, got \"%s\"",
                 o->only);
     }
     return EXIT_SUCCESS;
@@ -121,7 +122,8 @@ static asked_depth uniform(const bench_run *b, uint16_t steps)
 
 static void add_line(bench_run *b, const bench_options *o, line_kind kind, size_t context, size_t batch)
 {
-    bool depths = kind == LINE_MIXED || kind == LINE_LATENCY, deepens = kind == LINE_SWEEP || kind == LINE_DEEPENING;
+    bool depths = kind == LINE_MIXED || kind == LINE_LATENCY,
+         deepens = kind == LINE_SWEEP || kind == LINE_DEEPENING || kind == LINE_DRAFTS;
     if (!o->wanted[kind] || (depths && !b->has_depth) || (deepens && !b->with.info->deepens)) return;
     bench_line *line = &b->lines[b->n_lines++];
     *line = (bench_line){.kind = kind, .context = context, .batch = batch, .depths = {b->depth}, .n_depths = 1};
@@ -166,6 +168,7 @@ static void add_lines(bench_run *b, const bench_options *o)
     add_line(b, o, LINE_SWEEP, o->quick ? shortest : swept, 1);
     add_line(b, o, LINE_DEEPENING, o->quick ? shortest : (size_t)contexts->items[contexts->count - 1], 1);
     add_line(b, o, LINE_LATENCY, shortest, o->quick ? 4 : LATENCY_BATCH);
+    add_line(b, o, LINE_DRAFTS, shortest < 2 ? 2 : shortest, 1);
 }
 
 /* The most that a line has in its working set. */
@@ -242,7 +245,7 @@ static int bench_model(int argc, char **argv)
     bench_options o = {.session = {.chunk = 512}, .seconds = -1, .repeats = -1};
     cli_option table[10 + SESSION_OPTIONS] = {
         cli_text(0, "only", "WHAT,...", &o.only,
-                 "some of prefill, decode, mixed, sweep, deepening, latency, memory; all by default"),
+                 "some of prefill, decode, mixed, sweep, deepening, latency, drafts, memory; all by default"),
         cli_text(0, "contexts", "N,N,...", &o.contexts, "tokens a new token sees; 64,512,1024 by default"),
         cli_text(0, "batches", "N,N,...", &o.batches, "texts side by side; 1,4,16,64 by default"),
         cli_text('T', "steps", "T", &o.steps, "depth; the trained one by default"),

@@ -2,6 +2,7 @@
  *
  *     bench.c          the command: options, which lines, the order
  *     bench_lines.c    measuring a line
+ *     bench_drafts.c   the line of drafts, through the scheduler
  *     bench_texts.c    texts that stand at a context
  *     bench_cost.c     multiply-adds and bytes by the model's shape
  *     bench_machine.c  the machine's own figures, with the loops of bench_loops.c
@@ -25,6 +26,7 @@ typedef enum line_kind {
     LINE_SWEEP,     /* `context` tokens read at T = 1 .. 32; beside it the 32 steps and 32 heads, and the steps alone */
     LINE_DEEPENING, /* `context` tokens taken from T to 2T; beside it the same from nothing */
     LINE_LATENCY,   /* a token at T = 4 while every other text goes to 32; beside it all at 4 */
+    LINE_DRAFTS,    /* texts of one stream with drafts; beside them the same without */
     LINE_KINDS
 } line_kind;
 
@@ -47,7 +49,8 @@ typedef struct bench_line {
     size_t context, batch;
     asked_depth depths[3];
     size_t n_depths;
-    run_counts counts; /* of one repetition */
+    run_counts counts;          /* of one repetition */
+    uint64_t drafted, accepted; /* of all */
     line_work work;
     load_samples seconds; /* one a repetition; of a latency one a token */
     struct {
@@ -81,6 +84,8 @@ typedef struct bench_run {
 
 /* Measures a line. EXIT_SUCCESS, EXIT_INTERRUPTED, or another exit code after a message. */
 int line_measure(bench_run *b, bench_line *line, progress *bar);
+int drafts_measure(bench_run *b, bench_line *line, progress *bar); /* one of LINE_DRAFTS */
+
 void line_release(bench_line *line);
 
 /* What the model holds once a text of `context` tokens has got one more. */

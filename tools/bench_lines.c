@@ -11,13 +11,16 @@
 
 enum { SWEEP_STEPS = 32, SHALLOW = 4, DEEP = 32, MOST_ROUNDS = 1 << 20, WARM_CONTEXT = 128 };
 
-const char *const line_names[] = {"prefill", "decode", "mixed", "sweep", "deepening", "latency", NULL};
+const char *const line_names[] = {"prefill", "decode", "mixed", "sweep", "deepening", "latency", "drafts", NULL};
 
 /* ---- What a line costs ------------------------------------------------------------------------------------------- */
 
+/* Bytes a number of history takes. */
 static double page_bytes(descent_page_type type)
 {
-    return type == DESCENT_PAGE_F32 ? 4 : 2;
+    static const double bytes[DESCENT_PAGE_TYPES] = {
+        [DESCENT_PAGE_F32] = 4, [DESCENT_PAGE_F16] = 2, [DESCENT_PAGE_BF16] = 2, [DESCENT_PAGE_Q8] = 36.0 / 32};
+    return bytes[type];
 }
 
 static uint64_t all_weights(const model_cost *cost)
@@ -397,18 +400,11 @@ static int measure_deepening(bench_run *b, bench_line *line, progress *bar)
 
 int line_measure(bench_run *b, bench_line *line, progress *bar)
 {
-    switch (line->kind) {
-    case LINE_PREFILL:
-        return measure_prefill(b, line, bar);
-    case LINE_SWEEP:
-        return measure_sweep(b, line, bar);
-    case LINE_DEEPENING:
-        return measure_deepening(b, line, bar);
-    case LINE_LATENCY:
-        return measure_latency(b, line, bar);
-    default:
-        return measure_texts(b, line, bar);
-    }
+    static int (*const measures[LINE_KINDS])(bench_run *, bench_line *, progress *) = {
+        [LINE_PREFILL] = measure_prefill, [LINE_DECODE] = measure_texts,        [LINE_MIXED] = measure_texts,
+        [LINE_SWEEP] = measure_sweep,     [LINE_DEEPENING] = measure_deepening, [LINE_LATENCY] = measure_latency,
+        [LINE_DRAFTS] = drafts_measure};
+    return measures[line->kind](b, line, bar);
 }
 
 void line_release(bench_line *line)

@@ -6,6 +6,7 @@
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { TRIES = 6, GRAIN = 512 };
 
@@ -17,14 +18,25 @@ static double time_products(int threads, void (*loop)(uint64_t rounds), uint64_t
     return seconds_now() - begun;
 }
 
-/* So many rounds that they are long enough twice in a row: whatever else the machine does makes one look long. */
+static double cpu_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Rounds are so many that they take one thread its share of the time, by its own clock: on a busy machine any number of them
+ * would look long enough. */
 static double product_peak(const machine *m, void (*loop)(uint64_t rounds), uint64_t per_round)
 {
-    uint64_t rounds = 1024;
-    double best = 0;
-    while (time_products(m->threads, loop, rounds) < m->seconds / TRIES ||
-           time_products(m->threads, loop, rounds) < m->seconds / TRIES)
+    double best = 0, took = 0;
+    uint64_t rounds = 512;
+    while (took < m->seconds / TRIES) {
+        double begun = cpu_seconds();
         rounds *= 2;
+        loop(rounds);
+        took = cpu_seconds() - begun;
+    }
     for (int i = 0; i < TRIES; i++) {
         double rate = (double)rounds * (double)per_round * m->threads / time_products(m->threads, loop, rounds);
         if (rate > best) best = rate;
@@ -32,16 +44,18 @@ static double product_peak(const machine *m, void (*loop)(uint64_t rounds), uint
     return best;
 }
 
+/* Thread i's part of so many grains. */
+static void read_part(const machine *m, size_t grains, int i, uint64_t rounds)
+{
+    size_t k = (size_t)i, n = (size_t)m->threads, first = grains * k / n, last = grains * (k + 1) / n;
+    for (uint64_t r = 0; r < rounds; r++) machine_loops_get()->read(m->buffer + first * GRAIN, (last - first) * GRAIN);
+}
+
 static double time_reading(const machine *m, size_t grains, uint64_t rounds)
 {
-    void (*read)(const unsigned char *, size_t) = machine_loops_get()->read;
     double begun = seconds_now();
 #pragma omp parallel num_threads(m->threads)
-    {
-        size_t i = (size_t)omp_get_thread_num(), n = (size_t)omp_get_num_threads();
-        size_t first = grains * i / n, last = grains * (i + 1) / n;
-        for (uint64_t k = 0; k < rounds; k++) read(m->buffer + first * GRAIN, (last - first) * GRAIN);
-    }
+    read_part(m, grains, omp_get_thread_num(), rounds);
     return seconds_now() - begun;
 }
 
@@ -71,10 +85,13 @@ double machine_bandwidth(machine *m, size_t bytes)
     bytes = grains * GRAIN;
     for (size_t i = 0; i < m->n_sets; i++)
         if (m->sets[i].bytes == bytes) return m->sets[i].rate;
+    double best = 0, took = 0;
     uint64_t rounds = 1;
-    double best = 0;
-    while (time_reading(m, grains, rounds) < m->seconds / TRIES || time_reading(m, grains, rounds) < m->seconds / TRIES)
-        rounds *= 2;
+    for (read_part(m, grains, 0, 1); took < m->seconds / TRIES / 2; rounds *= 2) {
+        double begun = cpu_seconds();
+        read_part(m, grains, 0, rounds);
+        took = cpu_seconds() - begun;
+    }
     for (int i = 0; i < TRIES; i++) {
         double rate = (double)bytes * (double)rounds / time_reading(m, grains, rounds);
         if (rate > best) best = rate;

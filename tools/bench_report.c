@@ -52,11 +52,12 @@ static void print_line(bench_line *line)
     const line_work *w = &line->work;
     double seconds = load_samples_at(&line->seconds, 0.5);
     printf("%-10s%8zu%7zu %-10s", line_names[line->kind], line->context, line->batch, line_depths(line, text));
-    if (line->kind == LINE_LATENCY) {
-        printf("%28s%11.3f\n", "", 1e3 * seconds);
+    (void)snprintf(spread, sizeof spread, "%.1f (%.1f..%.1f)", rate(line, 0.5), rate(line, 0), rate(line, 1));
+    if (line->kind == LINE_LATENCY || line->kind == LINE_DRAFTS) {
+        printf("%28s%11.3f\n", line->kind == LINE_DRAFTS ? spread : "",
+               1e3 * seconds / (line->kind == LINE_DRAFTS ? (double)line->counts.tokens : 1));
         return;
     }
-    (void)snprintf(spread, sizeof spread, "%.1f (%.1f..%.1f)", rate(line, 0.5), rate(line, 0), rate(line, 1));
     double rounds =
         (double)line->counts.tokens / (double)(line->batch > 1 || line->kind == LINE_DECODE ? line->batch : line->context);
     printf("%28s%11.3f%10.1f%10.1f%10.1f%10.2f%10.2f\n", spread, 1e3 * seconds / rounds, multiply_adds(line) / seconds / 1e9,
@@ -69,6 +70,12 @@ static void print_besides(bench_line *line)
     for (size_t i = 0; i < LINE_BESIDES && line->beside[i].name; i++)
         printf("%35s %s: %.3f ms, ratio %.3f\n", "", line->beside[i].name, 1e3 * load_samples_at(&line->beside[i].seconds, 0.5),
                line_ratio(line, i));
+}
+
+static void print_drafts(const bench_line *line)
+{
+    if (line->kind == LINE_DRAFTS)
+        printf("%35s drafted %" PRIu64 ", accepted %" PRIu64 "\n", "", line->drafted, line->accepted);
 }
 
 static void print_memory(const bench_memory *m)
@@ -93,6 +100,7 @@ int report_text(bench_run *b)
     for (size_t i = 0; i < b->n_lines; i++) {
         print_line(&b->lines[i]);
         print_besides(&b->lines[i]);
+        print_drafts(&b->lines[i]);
     }
     if (b->has_memory) print_memory(&b->memory);
     return EXIT_SUCCESS;
@@ -141,12 +149,17 @@ static json_t *line_json(bench_line *line)
     double seconds = load_samples_at(&line->seconds, 0.5);
     json_t *rates = json_pack("{s:o, s:o, s:o}", "median", json_number(rate(line, 0.5)), "least", json_number(rate(line, 0)),
                               "most", json_number(rate(line, 1)));
-    json_t *more = json_pack("{s:I, s:I, s:o, s:o, s:o, s:o}", "tokens", (json_int_t)line->counts.tokens, "row_steps",
-                             (json_int_t)line->counts.row_steps, "tokens_per_second", rates, "multiply_adds_per_second",
-                             json_number(multiply_adds(line) / seconds), "fraction_of_limit", json_number(line_fraction(line)),
-                             "work", work_json(&line->work));
-    (void)json_object_update_missing(told, more);
-    json_decref(more);
+    (void)json_object_set_new(told, "tokens", json_integer((json_int_t)line->counts.tokens));
+    (void)json_object_set_new(told, "row_steps", json_integer((json_int_t)line->counts.row_steps));
+    (void)json_object_set_new(told, "tokens_per_second", rates);
+    if (line->kind == LINE_DRAFTS) {
+        (void)json_object_set_new(told, "drafted", json_integer((json_int_t)line->drafted));
+        (void)json_object_set_new(told, "accepted", json_integer((json_int_t)line->accepted));
+        return told;
+    }
+    (void)json_object_set_new(told, "multiply_adds_per_second", json_number(multiply_adds(line) / seconds));
+    (void)json_object_set_new(told, "fraction_of_limit", json_number(line_fraction(line)));
+    (void)json_object_set_new(told, "work", work_json(&line->work));
     return told;
 }
 

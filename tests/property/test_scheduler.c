@@ -24,6 +24,16 @@ typedef struct texts {
     uint32_t *prompts[MOST];
 } texts;
 
+/* One of few, so that pages are shared; a third of them exempts the prompt. */
+static descent_exit some_exit(rng *r, size_t prompt_count)
+{
+    static const float thresholds[] = {0.05f, 0.3f};
+    descent_exit exit = {.criterion = DESCENT_EXIT_STATE, .threshold = thresholds[rng_below(r, 2)]};
+    exit.min_steps = rng_below(r, 4) ? 1 : 2;
+    exit.first = rng_below(r, 3) ? 0 : (uint32_t)prompt_count;
+    return exit;
+}
+
 /* A prompt of its own, or one that begins as an earlier one does; any depth, any sampling. */
 static void add_text(texts *t, const example *e, rng *r, size_t longest)
 {
@@ -42,6 +52,7 @@ static void add_text(texts *t, const example *e, rng *r, size_t longest)
     options.sampling.temperature = rng_below(r, 4) ? 1.0f : 0.0f;
     options.sampling.repetition_penalty = rng_below(r, 3) ? 1.0f : 1.3f;
     if (test_descends(e->model.family) && rng_below(r, 4) == 0) options.step_scale = 0.75f;
+    if (test_descends(e->model.family) && rng_below(r, 3) == 0) options.exit = some_exit(r, count);
     options.read_prompt = rng_below(r, 6) == 0;
     options.share_group = rng_below(r, 5) == 0;
     t->alone[n] = scheduled_alone(e->engine, DESCENT_PAGE_F32, &options);
@@ -138,7 +149,9 @@ static void pauses_change_no_text(void **state)
             o->limit += 55; /* texts grow by more pages than were counted when they began */
             scheduled_free(&t.alone[n]);
             t.alone[n] = scheduled_alone(e.engine, DESCENT_PAGE_F32, o);
-            uint64_t bytes = descent_cache_bytes_needed(e.engine, DESCENT_PAGE_F32, o->prompt_count + o->limit - 1, o->depth);
+            descent_depth held = o->depth;
+            if (o->exit.criterion != DESCENT_EXIT_NONE) held.steps[0]++; /* the plane of who stops at T */
+            uint64_t bytes = descent_cache_bytes_needed(e.engine, DESCENT_PAGE_F32, o->prompt_count + o->limit - 1, held);
             if (bytes > largest) largest = bytes;
         }
         descent_scheduler_options way = ways[round % 2];

@@ -57,6 +57,10 @@ static float *append_row(float *rows, size_t count, const float *row, size_t wid
 
 static void keep(scheduled *s, const descent_choice *choice)
 {
+    size_t n = s->prompt_read + s->generated;
+    s->steps = realloc(s->steps, (n + 1) * sizeof *s->steps);
+    if (!s->steps) abort();
+    s->steps[n] = choice->steps;
     if (!choice->token_chosen) {
         s->prompt_logits = append_row(s->prompt_logits, s->prompt_read++, choice->logits, s->vocab);
         return;
@@ -147,7 +151,8 @@ void scheduled_free(scheduled *s)
     free(s->tokens);
     free(s->logits);
     free(s->prompt_logits);
-    s->tokens = NULL;
+    free(s->steps);
+    s->tokens = s->steps = NULL;
     s->logits = s->prompt_logits = NULL;
     s->generated = s->prompt_read = 0;
 }
@@ -160,14 +165,15 @@ scheduled scheduled_alone(const descent_model *model, descent_page_type page_typ
     scheduled s = {.options = *options, .vocab = info->vocab};
     descent_cache *cache = drive_cache(model, page_type, 0);
     descent_batch *batch = drive_batch(cache, 0, 1);
-    descent_sequence_options how = {.depth = options->depth, .step_scale = options->step_scale, .no_sharing = true};
+    descent_sequence_options how = {
+        .depth = options->depth, .step_scale = options->step_scale, .exit = options->exit, .no_sharing = true};
     descent_sequence *sequence = drive_sequence_as(cache, &how, options->prompt, options->prompt_count);
     float *logits = test_alloc(info->vocab, sizeof *logits);
     size_t room = info->context + 1 - options->prompt_count, limit = options->limit < room ? options->limit : room;
     drive_finish(batch, sequence);
     for (size_t i = 0; options->read_prompt && i < options->prompt_count - (limit > 0); i++) {
         drive_logits(batch, sequence, i, logits);
-        keep(&s, &(descent_choice){.position = i, .logits = logits});
+        keep(&s, &(descent_choice){.position = i, .logits = logits, .steps = descent_sequence_token_steps(sequence, i)});
     }
     for (size_t n = 0; n < limit; n++) {
         size_t count = descent_sequence_length(sequence);
@@ -177,7 +183,11 @@ scheduled scheduled_alone(const descent_model *model, descent_page_type page_typ
         expect_ok(descent_sample(&options->sampling, descent_model_tokenizer(model), logits, info->vocab,
                                  descent_sequence_tokens(sequence), count, options->prompt_count, &token, &status),
                   &status);
-        keep(&s, &(descent_choice){.position = count, .token_chosen = true, .token = token, .logits = logits});
+        keep(&s, &(descent_choice){.position = count,
+                                   .token_chosen = true,
+                                   .token = token,
+                                   .logits = logits,
+                                   .steps = descent_sequence_token_steps(sequence, count - 1)});
         const descent_tokenizer *tokenizer = descent_model_tokenizer(model);
         if (tokenizer && descent_tokenizer_describe(tokenizer)->eos == (int64_t)token) break;
         if (n + 1 == limit) break;
@@ -206,6 +216,9 @@ void compare_scheduled(const scheduled *got, const scheduled *expected)
         if (got->tokens[i] != expected->tokens[i])
             compare_fail("token %zu is %u, alone it is %u", i, got->tokens[i], expected->tokens[i]);
     compare_bits(got->logits, expected->logits, got->generated * got->vocab, "logits");
+    for (size_t i = 0; i < got->prompt_read + got->generated; i++)
+        if (got->steps[i] != expected->steps[i])
+            compare_fail("logits %zu were read after %u steps, alone after %u", i, got->steps[i], expected->steps[i]);
     compare_bits(got->prompt_logits, expected->prompt_logits, got->prompt_read * got->vocab, "logits of the prompt");
     uint64_t depth = r->prompt_count + got->generated > 0 ? expected->report.row_steps : 0;
     if (r->accepted > r->drafted || r->accepted > r->generated)

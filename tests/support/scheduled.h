@@ -32,6 +32,7 @@ typedef struct scheduled {
 
     uint32_t *tokens; /* [generated] */
     float *logits;    /* [generated][V] */
+    uint32_t *steps;  /* [prompt_read + generated] of the tokens that logits were read from, in the order they came */
     size_t generated, vocab;
     float *prompt_logits; /* [prompt_read][V] */
     size_t prompt_read;

@@ -148,7 +148,7 @@ static completion_end generate(const session *with, const completion_options *op
 static descent_code open_sequence(const session *with, const completion_options *options, const uint32_t *prompt, size_t count,
                                   completion *into, descent_sequence **sequence, descent_status *status)
 {
-    descent_sequence_options how = {.depth = options->depth, .no_sharing = options->trace};
+    descent_sequence_options how = {.depth = options->depth, .exit = with->exit, .no_sharing = options->trace};
     descent_code code = descent_sequence_create(with->cache, &how, sequence, status);
     if (code == DESCENT_OK && options->trace) code = trace_begin(&into->steps, *sequence, count - 1, status);
     if (code == DESCENT_OK) code = descent_sequence_append(*sequence, prompt, count, status);

@@ -33,7 +33,7 @@ enum { TEXT_LIMIT = 1 << 30 };
 
 typedef struct eval_options {
     session_options session;
-    const char *file, *match, *against, *steps;
+    const char *file, *match, *against, *steps, *exit;
     bool parse_special, json;
 } eval_options;
 
@@ -63,6 +63,7 @@ static json_t *loss_json(const eval_options *o, const asked_depth *depth, const 
         json_pack("{so so so so sI sI}", "steps", json_depth(depth->text), "loss", json_number(mean_loss(result)), "perplexity",
                   json_number(exp(mean_loss(result))), "bits_per_byte", json_number(bits_per_byte(result)), "predictions",
                   (json_int_t)result->predictions, "bytes", (json_int_t)result->bytes);
+    if (object) json_object_set_new(object, "token_steps", json_integer((json_int_t)result->token_steps));
     if (!o->against || !object) return object;
     json_object_set_new(object, "reference_loss", json_number(result->reference_nats / predictions));
     json_object_set_new(object, "kl", json_number(result->divergence / predictions));
@@ -78,6 +79,7 @@ static int show_loss(const eval_options *o, const asked_depth *depths, size_t n,
         return print_results_json(list);
     }
     printf("%8s %10s %12s %10s", "steps", "loss", "perplexity", "bits/byte");
+    if (o->exit) printf(" %12s", "steps/token");
     if (o->against) printf(" %10s %12s %10s", "reference", "KL", "agreement");
     printf("\n");
     for (size_t i = 0; i < n; i++) {
@@ -87,6 +89,7 @@ static int show_loss(const eval_options *o, const asked_depth *depths, size_t n,
             printf(" %10.5f", bits);
         else
             printf(" %10s", "-");
+        if (o->exit) printf(" %12.3f", (double)results[i].token_steps / (double)results[i].predictions);
         if (o->against)
             printf(" %10.5f %12.4g %9.3f%%", results[i].reference_nats / (double)results[i].predictions,
                    results[i].divergence / (double)results[i].predictions,
@@ -97,19 +100,25 @@ static int show_loss(const eval_options *o, const asked_depth *depths, size_t n,
     return EXIT_SUCCESS;
 }
 
-static int show_match(const eval_options *o, const asked_depth *depths, size_t n, const size_t *right, size_t items)
+static int show_match(const eval_options *o, const asked_depth *depths, size_t n, const match_result *results, size_t items)
 {
     if (o->json) {
         json_t *list = json_array();
         for (size_t i = 0; i < n; i++)
-            json_array_append_new(list, json_pack("{so sf sI sI}", "steps", json_depth(depths[i].text), "exact_match",
-                                                  (double)right[i] / (double)items, "right", (json_int_t)right[i], "items",
-                                                  (json_int_t)items));
+            json_array_append_new(list,
+                                  json_pack("{so sf sI sI sI sI}", "steps", json_depth(depths[i].text), "exact_match",
+                                            (double)results[i].right / (double)items, "right", (json_int_t)results[i].right,
+                                            "items", (json_int_t)items, "tokens", (json_int_t)results[i].tokens, "token_steps",
+                                            (json_int_t)results[i].token_steps));
         return print_results_json(list);
     }
-    printf("%8s %12s %8s %8s\n", "steps", "exact match", "right", "items");
-    for (size_t i = 0; i < n; i++)
-        printf("%8s %12.4f %8zu %8zu\n", depths[i].text, (double)right[i] / (double)items, right[i], items);
+    printf("%8s %12s %8s %8s", "steps", "exact match", "right", "items");
+    printf(o->exit ? " %12s\n" : "\n", "steps/token");
+    for (size_t i = 0; i < n; i++) {
+        printf("%8s %12.4f %8zu %8zu", depths[i].text, (double)results[i].right / (double)items, results[i].right, items);
+        if (o->exit) printf(" %12.3f", (double)results[i].token_steps / (double)results[i].tokens);
+        printf("\n");
+    }
     return EXIT_SUCCESS;
 }
 
@@ -153,10 +162,10 @@ static int eval_match(const eval_options *o, const session *with, const asked_de
 {
     match_set set;
     int exit_code = read_matches(with, o->match, &set);
-    size_t *right = calloc(n, sizeof *right);
-    if (exit_code == EXIT_SUCCESS) exit_code = right ? measure_match(with, &set, depths, n, right) : no_memory();
-    if (exit_code == EXIT_SUCCESS) exit_code = show_match(o, depths, n, right, set.count);
-    free(right);
+    match_result *results = calloc(n, sizeof *results);
+    if (exit_code == EXIT_SUCCESS) exit_code = results ? measure_match(with, &set, depths, n, results) : no_memory();
+    if (exit_code == EXIT_SUCCESS) exit_code = show_match(o, depths, n, results, set.count);
+    free(results);
     match_set_release(&set);
     return exit_code;
 }
@@ -167,6 +176,7 @@ static int eval_with(const eval_options *o, const char *path)
     asked_depth *depths = NULL;
     size_t n = 0;
     int exit_code = session_open(path, &o->session, &with);
+    if (exit_code == EXIT_SUCCESS) exit_code = read_exit(&eval_command, o->exit, &with.exit);
     if (exit_code == EXIT_SUCCESS) exit_code = read_depths(&eval_command, with.model, o->steps, &depths, &n);
     interruption_watch();
     if (exit_code == EXIT_SUCCESS) exit_code = o->file ? eval_loss(o, &with, depths, n) : eval_match(o, &with, depths, n);
@@ -177,7 +187,7 @@ static int eval_with(const eval_options *o, const char *path)
 
 int command_eval(int argc, char **argv)
 {
-    enum { own = 6 };
+    enum { own = 7 };
     eval_options options = {.session = {.chunk = 1024}};
     cli_option table[own + SESSION_OPTIONS] = {
         cli_text('f', "file", "FILE", &options.file, "measure the loss of the text in FILE; - is standard input"),
@@ -185,6 +195,9 @@ int command_eval(int argc, char **argv)
         cli_text('T', "steps", "T[,T...]", &options.steps,
                  "recursion depths, such as 1,2,4 or 1x1,3x2 (attention x MLP); the "
                  "trained depth by default"),
+        cli_text(0, "exit", "state:X", &options.exit,
+                 "tokens stop early, once a step moves g by less than X of its length; state:X:MIN:EVERY checks after MIN "
+                 "steps and every EVERY more"),
         cli_text(0, "against", "MODEL", &options.against, "with --file: another model, to compare this one's predictions with"),
         cli_flag(0, "parse-special", &options.parse_special, "special tokens spelled in the FILE of --file are those tokens"),
         cli_flag(0, "json", &options.json, "write one JSON object instead of a table"),

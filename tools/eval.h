@@ -13,6 +13,7 @@ typedef struct loss_result {
     double divergence;     /* KL(reference || model) of the distributions, in nats, */
     size_t agreed;         /* and how often both find the same token likeliest */
     size_t predictions;
+    uint64_t token_steps; /* row steps that the tokens took which it predicts from */
     uint64_t bytes; /* of text that the predicted tokens stand for; 0 where the model has no tokenizer */
 } loss_result;
 
@@ -38,8 +39,14 @@ typedef struct match_set {
 int read_matches(const session *with, const char *path, match_set *set);
 void match_set_release(match_set *set);
 
-/* How many items the model answers rightly at each depth: right [n]. The result is the exit code. */
-int measure_match(const session *with, const match_set *set, const asked_depth *depths, size_t n, size_t *right);
+/* What became of all items at one depth. */
+typedef struct match_result {
+    size_t right;
+    uint64_t tokens, token_steps; /* that descended, prompts included, and their row steps */
+} match_result;
+
+/* How the model answers at each depth: results [n]. The result is the exit code. */
+int measure_match(const session *with, const match_set *set, const asked_depth *depths, size_t n, match_result *results);
 
 /* Texts that descend side by side at `depth`, `tokens` each: as many as the batch has rows for, 1..64, fewer where the
  * cache would not hold them. */

@@ -78,6 +78,7 @@ static descent_code read_window(const measurement *m, const window_group *group,
                                 size_t count, loss_result *result, descent_status *status)
 {
     size_t vocab = m->with[MODEL]->info->vocab;
+    for (size_t i = 0; i < count; i++) result->token_steps += descent_sequence_token_steps(group->of[MODEL][window], i);
     for (size_t begin = 0, rows; begin < count; begin += rows) {
         rows = count - begin < m->rows ? count - begin : m->rows;
         for (size_t k = 0; k < m->n_models; k++) {
@@ -138,11 +139,13 @@ static descent_code measure_windows(const measurement *m, window_group *group, d
 static descent_code measure_group(const measurement *m, size_t start, size_t most, size_t *measured, descent_status *status)
 {
     window_group group = {.start = start};
-    descent_sequence_options options = {.depth = m->depths[m->order[0]].depth, .no_sharing = true};
     descent_code code = DESCENT_OK;
     for (*measured = 0; group.n < most && start + *measured < m->predictions && code == DESCENT_OK; group.n++) {
-        for (size_t k = 0; k < m->n_models && code == DESCENT_OK; k++)
+        for (size_t k = 0; k < m->n_models && code == DESCENT_OK; k++) {
+            descent_sequence_options options = {
+                .depth = m->depths[m->order[0]].depth, .exit = m->with[k]->exit, .no_sharing = true};
             code = descent_sequence_create(m->with[k]->cache, &options, &group.of[k][group.n], status);
+        }
         *measured += window_length(m, start + *measured);
     }
     if (code == DESCENT_OK) code = measure_windows(m, &group, status);

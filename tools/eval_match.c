@@ -115,7 +115,7 @@ static bool is_right(const match_item *item, const generation *text, descent_dec
 
 /* Answers `n` items, whose texts stand at their prompts, and counts the right ones. */
 static descent_code answer(const session *with, const match_item *items, generation *texts, size_t n, descent_decoder *decoder,
-                           float *logits, size_t *right, descent_status *status)
+                           float *logits, match_result *result, descent_status *status)
 {
     descent_sampling greedy = descent_sampling_defaults();
     greedy.temperature = 0;
@@ -125,15 +125,19 @@ static descent_code answer(const session *with, const match_item *items, generat
         going = 0;
         for (size_t i = 0; i < n; i++) going += texts[i].end == GENERATION_GOES_ON;
     }
-    for (size_t i = 0; i < n; i++) *right += is_right(&items[i], &texts[i], decoder);
+    for (size_t i = 0; i < n; i++) {
+        result->right += is_right(&items[i], &texts[i], decoder);
+        result->tokens += descent_sequence_finished(texts[i].sequence);
+        result->token_steps += descent_sequence_steps_run(texts[i].sequence);
+    }
     return DESCENT_OK;
 }
 
 static descent_code answer_group(const session *with, const match_item *items, size_t n, descent_depth depth,
-                                 descent_decoder *decoder, generation *texts, float *logits, size_t *right,
+                                 descent_decoder *decoder, generation *texts, float *logits, match_result *result,
                                  descent_status *status)
 {
-    descent_sequence_options options = {.depth = depth, .no_sharing = true};
+    descent_sequence_options options = {.depth = depth, .exit = with->exit, .no_sharing = true};
     descent_code code = DESCENT_OK;
     for (size_t i = 0; i < n && code == DESCENT_OK; i++) {
         size_t room = generation_room(with, items[i].prompt_count);
@@ -142,7 +146,7 @@ static descent_code answer_group(const session *with, const match_item *items, s
         if (code == DESCENT_OK)
             code = descent_sequence_append(texts[i].sequence, items[i].prompt, items[i].prompt_count, status);
     }
-    if (code == DESCENT_OK) code = answer(with, items, texts, n, decoder, logits, right, status);
+    if (code == DESCENT_OK) code = answer(with, items, texts, n, decoder, logits, result, status);
     for (size_t i = 0; i < n; i++) {
         descent_sequence_destroy(texts[i].sequence);
         texts[i].sequence = NULL;
@@ -161,17 +165,17 @@ static size_t longest_text(const session *with, const match_set *set)
 }
 
 static int measure_all(const session *with, const match_set *set, const asked_depth *depths, size_t n, size_t most,
-                       descent_decoder *decoder, generation *texts, float *logits, size_t *right)
+                       descent_decoder *decoder, generation *texts, float *logits, match_result *results)
 {
     descent_status status;
     progress bar = progress_begin("exact match", "items", set->count * n);
     int exit_code = EXIT_SUCCESS;
     for (size_t d = 0; d < n && exit_code == EXIT_SUCCESS; d++) {
-        right[d] = 0;
+        results[d] = (match_result){.right = 0};
         for (size_t begin = 0, count; begin < set->count && exit_code == EXIT_SUCCESS; begin += count) {
             count = set->count - begin < most ? set->count - begin : most;
             descent_code code =
-                answer_group(with, set->items + begin, count, depths[d].depth, decoder, texts, logits, &right[d], &status);
+                answer_group(with, set->items + begin, count, depths[d].depth, decoder, texts, logits, &results[d], &status);
             if (code != DESCENT_OK)
                 exit_code = EXIT_FAILURE;
             else if (interrupted())
@@ -184,7 +188,7 @@ static int measure_all(const session *with, const match_set *set, const asked_de
     return exit_code;
 }
 
-int measure_match(const session *with, const match_set *set, const asked_depth *depths, size_t n, size_t *right)
+int measure_match(const session *with, const match_set *set, const asked_depth *depths, size_t n, match_result *results)
 {
     descent_status status = {.message = "no memory left"};
     descent_depth deepest = {{0}};
@@ -201,7 +205,7 @@ int measure_match(const session *with, const match_set *set, const asked_depth *
     else if (!texts || !logits || descent_decoder_create(with->tokenizer, &decoder, &status) != DESCENT_OK)
         cli_error("%s", status.message);
     else
-        exit_code = measure_all(with, set, depths, n, most, decoder, texts, logits, right);
+        exit_code = measure_all(with, set, depths, n, most, decoder, texts, logits, results);
     if (decoder) descent_decoder_destroy(decoder);
     free(texts);
     free(logits);

@@ -2,6 +2,7 @@
 #include "input.h"
 
 #include <errno.h>
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,6 +118,35 @@ int read_depth(const cli_command *command, const descent_model *model, const cha
         *depth = descent_model_describe(model)->trained;
     else if (descent_depth_parse(model, text, depth, &status) != DESCENT_OK)
         return cli_usage_error(command, "%s", status.message);
+    return EXIT_SUCCESS;
+}
+
+int read_exit(const cli_command *command, const char *text, descent_exit *exit)
+{
+    *exit = (descent_exit){.criterion = DESCENT_EXIT_NONE};
+    if (!text || !strcmp(text, "none")) return EXIT_SUCCESS;
+    char items[4][32] = {"", "0.03", "1", "1"};
+    const char *rest = text;
+    size_t n = 0;
+    for (; rest && n < 4; n++) {
+        size_t length = strcspn(rest, ":");
+        snprintf(items[n], sizeof items[n], "%.*s", (int)(length < sizeof items[n] ? length : 0), rest);
+        rest = rest[length] ? rest + length + 1 : NULL;
+    }
+    double threshold;
+    int64_t least, every;
+    if (rest || strcmp(items[0], "state") != 0 || !cli_read_real(items[1], &threshold) || !(threshold >= 0) ||
+        !(threshold <= FLT_MAX) || !cli_read_integer(items[2], 1, DESCENT_MAX_STEPS, &least) ||
+        !cli_read_integer(items[3], 1, DESCENT_MAX_STEPS, &every))
+        return cli_usage_error(
+            command,
+            "--exit must be none or state:THRESHOLD:MIN_STEPS:EVERY, a number of at least 0 and two integers "
+            "from 1 to %u, the last ones left out at will; got \"%s\"",
+            DESCENT_MAX_STEPS, text);
+    *exit = (descent_exit){.criterion = DESCENT_EXIT_STATE,
+                           .threshold = (float)threshold,
+                           .min_steps = (uint16_t)least,
+                           .check_every = (uint16_t)every};
     return EXIT_SUCCESS;
 }
 

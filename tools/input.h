@@ -26,6 +26,9 @@ int read_tokens(const cli_command *command, const char *list, uint32_t vocab, ui
 /* A depth as --steps gives it; NULL text: the trained depth. */
 int read_depth(const cli_command *command, const descent_model *model, const char *text, descent_depth *depth);
 
+/* An early exit as --exit gives it, "state:0.1" or "state:0.1:2:1", what is left out being 0.03, 1 and 1; NULL text: none. */
+int read_exit(const cli_command *command, const char *text, descent_exit *exit);
+
 /* One depth of a list such as "1,2,4" or "1x1,3x2". `text` is as it was asked for. */
 typedef struct asked_depth {
     descent_depth depth;

@@ -30,7 +30,7 @@ enum { PROMPT_LIMIT = 64 << 20 };
 /* The options as read, before a model can check them. */
 typedef struct run_options {
     session_options session;
-    const char *file, *tokens, *steps;
+    const char *file, *tokens, *steps, *exit;
     cli_list stop, bias;
     int64_t most, top_k, min_tokens, seed;
     double temperature, top_p, min_p, typical_p, repetition, presence, frequency;
@@ -60,7 +60,7 @@ static void set_defaults(run_options *o)
                        .repetition = 1};
 }
 
-enum { RUN_OPTIONS = 21 };
+enum { RUN_OPTIONS = 22 };
 
 static void run_option_table(run_options *o, cli_option *table)
 {
@@ -68,6 +68,9 @@ static void run_option_table(run_options *o, cli_option *table)
     table[i++] = cli_text('T', "steps", "T", &o->steps,
                           "recursion depth: 12, or 3x2 for attention x MLP where a model has "
                           "both; the trained depth by default");
+    table[i++] = cli_text(0, "exit", "state:X", &o->exit,
+                          "tokens stop early, once a step moves g by less than X of its length; state:X:MIN:EVERY checks after "
+                          "MIN steps and every EVERY more");
     table[i++] = cli_text('f', "file", "FILE", &o->file, "read the prompt from FILE; - is standard input");
     table[i++] = cli_text(0, "tokens", "IDS", &o->tokens, "the prompt as token ids, 1,2,3; ids are written then");
     table[i++] =
@@ -240,6 +243,7 @@ static int run_with(const run_options *o, const cli_arguments *arguments)
     descent_logit_bias *bias = NULL;
     const char *prompt = arguments->positional[1];
     int exit_code = session_open(arguments->positional[0], &o->session, &with);
+    if (exit_code == EXIT_SUCCESS) exit_code = read_exit(&run_command, o->exit, &with.exit);
     if (exit_code == EXIT_SUCCESS) exit_code = make_completion_options(o, &with, &bias, &options);
     if (exit_code == EXIT_SUCCESS && !prompt && !o->file && !o->tokens && !o->json && terminal_is(stdin) && with.tokenizer) {
         exit_code = run_interactive(&with, &options, o->parse_special ? DESCENT_PARSE_SPECIAL : 0);

@@ -16,7 +16,7 @@ enum {
     DRAFT_MOST = DRAFT_ROWS - 1 /* drafts of one generation */
 };
 
-/* Seconds, each a running mean; 0: not measured yet. */
+/* Seconds, of late and undisturbed; 0: not measured yet. */
 typedef struct draft_costs {
     double step[DRAFT_ROWS + 1]; /* [r] of a batch step that advances r rows */
     double reading;              /* of one token's logits, and of what is done with them */
@@ -31,9 +31,9 @@ typedef struct draft_record {
 
 void draft_count_step(draft_costs *costs, size_t rows, double seconds);
 void draft_count_readings(draft_costs *costs, size_t count, double seconds);
-/* A token of `total` steps was chosen which the one before it had guessed, for good, after `steps` of its own; `total`: it had
- * not; 0: it was not asked. */
-void draft_count_token(draft_record *record, uint32_t total, uint32_t steps);
+/* A token of `total` steps was chosen which the one before it, asked every `between` of its own, had guessed for good after
+ * `steps`, 1..total; total: it had not. between 0: it was not asked. */
+void draft_count_token(draft_record *record, uint32_t total, uint32_t steps, uint32_t between);
 
 /* The steps between guesses that make a token of `total` steps cheapest beside `others` rows of other sequences, 0 where none
  * does, or nothing is known of it and others would pay for finding out. */

@@ -341,8 +341,7 @@ static void accept(descent_generation *g, uint32_t token)
 {
     bool right = g->drafted > 0 && g->tokens[g->count] == token;
     uint32_t known = right ? g->guessed_after[0] : g->sequence->total;
-    bool asked = g->draft_now > 0 && g->count > g->prompt_count;
-    draft_count_token(&g->record, g->sequence->total, asked ? known : 0);
+    draft_count_token(&g->record, g->sequence->total, known, g->count > g->prompt_count ? g->draft_now : 0);
     if (right) {
         g->report.accepted += descent_sequence_length(g->sequence) > g->count;
         memmove(g->guessed_after, g->guessed_after + 1, --g->drafted * sizeof *g->guessed_after);

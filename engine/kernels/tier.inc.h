@@ -160,6 +160,10 @@ INLINE void project_typed(const matrix *w, number_type type, const float *x, siz
         size_t m = 0;
         for (; m + MANY <= count; m += MANY)
             project_rows(w, type, x + m * x_stride, x_stride, y + m * y_stride, y_stride, r, end, MANY, add);
+        if (MANY > 3 && m + 3 == count) {
+            project_rows(w, type, x + m * x_stride, x_stride, y + m * y_stride, y_stride, r, end, 3, add);
+            continue;
+        }
         for (; m + 2 <= count; m += 2)
             project_rows(w, type, x + m * x_stride, x_stride, y + m * y_stride, y_stride, r, end, 2, add);
         if (m < count) project_rows(w, type, x + m * x_stride, x_stride, y + m * y_stride, y_stride, r, end, 1, add);
@@ -293,6 +297,10 @@ INLINE void back_typed(const matrix *w, number_type type, const float *u, size_t
         size_t m = 0;
         for (; m + MANY <= count; m += MANY)
             back_columns(w, type, u + m * u_stride, u_stride, y + m * y_stride, y_stride, c, end, MANY, add);
+        if (MANY > 3 && m + 3 == count) {
+            back_columns(w, type, u + m * u_stride, u_stride, y + m * y_stride, y_stride, c, end, 3, add);
+            continue;
+        }
         for (; m + 2 <= count; m += 2)
             back_columns(w, type, u + m * u_stride, u_stride, y + m * y_stride, y_stride, c, end, 2, add);
         if (m < count) back_columns(w, type, u + m * u_stride, u_stride, y + m * y_stride, y_stride, c, end, 1, add);

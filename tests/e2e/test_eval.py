@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from models import ALPHABET, CONTEXT, SPM_VOCAB, encode
+from models import ALPHABET, CONTEXT, SPM_VOCAB, Nrgpt, characters, encode
 
 def measure(descent, model, *arguments, **how):
     result = descent("eval", model, *arguments, "--json", **how)
@@ -36,7 +36,8 @@ def test_loss_is_the_reference_s(descent, made, text_file, length):
     model, text = made["chars"], random_text(length, seed=length)
     for result, steps in zip(measure(descent, model.path, "--file", text_file(text), "-T", "1,3,6"), (1, 3, 6), strict=True):
         nats = model.loss(encode(text), steps)
-        assert set(result) == {"steps", "loss", "perplexity", "bits_per_byte", "predictions", "bytes"}
+        assert set(result) == {"steps", "loss", "perplexity", "bits_per_byte", "predictions", "bytes", "token_steps"}
+        assert result["token_steps"] == steps * (length - 1)
         assert result["steps"] == steps
         assert result["predictions"] == result["bytes"] == length - 1
         assert result["loss"] == pytest.approx(nats / (length - 1), rel=2e-5)
@@ -185,7 +186,8 @@ def assert_exact_match(descent, shipped, data, depths):
     assert [str(r["steps"]) for r in results] == depths
     for depth, result in zip(depths, results):
         figure = figures(data, "nrgpt-listops")[depth]
-        assert set(result) == {"steps", "exact_match", "right", "items"} and result["items"] == figure["items"]
+        assert set(result) == {"steps", "exact_match", "right", "items", "tokens", "token_steps"}
+        assert result["items"] == figure["items"] and result["token_steps"] == result["steps"] * result["tokens"]
         assert abs(result["right"] - figure["right"]) <= 1
         assert result["exact_match"] == result["right"] / figure["items"]
     table = [line.split() for line in descent("eval", *arguments).text.splitlines()]
@@ -224,3 +226,50 @@ def test_questions_that_cannot_be_asked(descent, shipped, text_file, content, wo
 def test_exact_match_needs_an_end_of_text(descent, made, text_file):
     result = descent("eval", made["chars"].path, "--match", text_file("a\tb"))
     assert result.code == 1 and "end-of-text" in result.err
+
+
+# ---- Beside another model --------------------------------------------------------------------------------------------
+
+
+def log_softmax(logits):
+    largest = logits.max(-1, keepdims=True)
+    return logits - largest - np.log(np.exp(logits - largest).sum(-1, keepdims=True))
+
+
+def test_another_model_beside(descent, made, text_file, tmp_path):
+    """KL(other || model), the other's loss and how often they agree, in windows, at each depth; what is said of the model alone
+    stays what it was, to the last digit."""
+    model, other = made["chars"], Nrgpt(len(ALPHABET), seed=9).write(tmp_path / "other.gguf", "other", characters)
+    text = random_text(3 * CONTEXT + 5, seed=2)
+    ids, file = encode(text), text_file(text)
+    found = measure(descent, model.path, "--file", file, "-T", "1,3,6", "--against", other.path)
+    alone = measure(descent, model.path, "--file", file, "-T", "1,3,6")
+    for result, plain, steps in zip(found, alone, (1, 3, 6), strict=True):
+        kl = agreed = 0
+        for start in range(0, len(ids) - 1, CONTEXT):
+            window = ids[start:min(start + CONTEXT, len(ids) - 1)]
+            p, q = log_softmax(other.logits(window, steps)), log_softmax(model.logits(window, steps))
+            kl += (np.exp(p) * (p - q)).sum()
+            agreed += (p.argmax(-1) == q.argmax(-1)).sum()
+        count = len(ids) - 1
+        assert result.pop("kl") == pytest.approx(kl / count, rel=1e-4)
+        assert result.pop("agreement") == pytest.approx(agreed / count)
+        assert result.pop("reference_loss") == pytest.approx(other.loss(ids, steps) / count, rel=2e-5)
+        assert result == plain
+    table = descent("eval", model.path, "--file", file, "-T3", "--against", other.path).text.splitlines()
+    assert table[0].split()[4:] == ["reference", "KL", "agreement"] and table[1].split()[1] == f"{alone[1]['loss']:.5f}"
+
+
+def test_a_model_beside_itself(descent, shipped, text_file):
+    file = text_file("In the beginning God created the heaven and the earth.\n")
+    for result in measure(descent, shipped("cem-kjv"), "--file", file, "-T", "2x2,1x3", "--against", shipped("cem-kjv")):
+        assert (result["kl"], result["agreement"], result["reference_loss"]) == (0, 1, result["loss"])
+
+
+def test_models_that_cannot_stand_beside(descent, made, shipped, text_file):
+    file = text_file("abc")
+    for arguments, code, word in [(["--file", file, "--against", shipped("nrgpt-listops")], 1, "vocabulary"),
+                                  (["--file", file, "--against", "/nowhere.gguf"], 1, "/nowhere.gguf"),
+                                  (["--match", file, "--against", made["chars"].path], 2, "--file")]:
+        result = descent("eval", made["chars"].path, *arguments)
+        assert result.code == code and word in result.err and result.out == b""

@@ -666,13 +666,13 @@ typedef struct descent_quantize_options {
     void *user;
 } descent_quantize_options;
 
-/* Writes the model to a GGUF file at `path`, its matrices in other types. Metadata is copied; general.file_type,
+/* Writes the model of the GGUF file `in` to `out`, its matrices in other types. Metadata is copied; general.file_type,
  * general.quantization_version and descent.scales become what is true. Norms, biases, rates that are no matrix, diagonals and
  * preconditioners stay as they are; a rate matrix is at least Q8_0 (`choices` excepted). Rows are padded with zeros to whole
  * blocks; where a type would thereby take as much as one that keeps more, that one is taken, but not of `choices`. The file
  * appears when it is whole. DESCENT_BAD_FILE names a number that is not finite or that its type has no room for. Takes memory
- * for one tensor. */
-DESCENT_API descent_code descent_quantize(const descent_model *model, const char *path, const descent_quantize_options *options,
+ * for one tensor beside what descent_model_open takes. */
+DESCENT_API descent_code descent_quantize(const char *in, const char *out, const descent_quantize_options *options,
                                           descent_status *status);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* quantize.c: writes a loaded model again with its matrices in other types. Decides each tensor's type, carries metadata over,
+/* quantize.c: writes a model again with its matrices in other types. Decides each tensor's type, carries metadata over,
  * and streams the tensors: rows of 32 at a time are read as floats, padded, encoded and compared with what they were. The
  * encodings are blocks.c's, the file gguf_write.c's. Which tensors are matrices, and how wide they are without padding, is
  * known from the model's loading. See "Quantization" in descent.h. */
@@ -42,6 +42,13 @@ static descent_weight_type weight_type_of(uint32_t type)
         if (weight_types[t].type == type) return (descent_weight_type)t;
     return DESCENT_WEIGHT_BY_RULE;
 }
+
+/* The model as it was loaded, which knows its matrices, and its file once more: loading gives quantized tensors' memory back.
+ */
+typedef struct source {
+    descent_model *model;
+    gguf_file *file;
+} source;
 
 /* ---- What each tensor becomes ----------------------------------------------------------------------------------- */
 
@@ -151,13 +158,14 @@ static void plan_matrix(const descent_model *model, const descent_quantize_optio
 }
 
 /* [tensors of the file], freed by the caller. */
-static planned *make_plan(const descent_model *model, const descent_quantize_options *o)
+static planned *make_plan(const source *from, const descent_quantize_options *o)
 {
-    size_t n = gguf_tensor_count(model->file);
+    const descent_model *model = from->model;
+    size_t n = gguf_tensor_count(from->file);
     planned *plan = calloc(n + 1, sizeof *plan);
     if (!plan) return NULL;
     for (size_t i = 0; i < n; i++) {
-        const gguf_tensor *t = gguf_tensor_at(model->file, i);
+        const gguf_tensor *t = gguf_tensor_at(from->file, i);
         plan[i] = (planned){.from = t, .type = gguf_type_find(t->type), .copied = true};
         memcpy(plan[i].dims, t->dims, sizeof t->dims);
     }
@@ -224,27 +232,26 @@ static descent_code check_options(const descent_model *model, const descent_quan
 /* What the tensors decide, and so is not copied. */
 static const char *const decided[] = {"general.file_type", "general.quantization_version", "descent.scales"};
 
-static void declare(gguf_output *out, const descent_model *model, const descent_quantize_options *o, const planned *plan)
+static void declare(gguf_output *out, const gguf_file *file, const descent_quantize_options *o, const planned *plan)
 {
     bool quantized = false, tiled = false, kept = false;
     gguf_string scales;
-    bool were_tiled =
-        gguf_get_string(model->file, "descent.scales", &scales, NULL) == DESCENT_OK && gguf_string_is(scales, "tile");
-    for (size_t i = 0; i < gguf_tensor_count(model->file); i++) {
+    bool were_tiled = gguf_get_string(file, "descent.scales", &scales, NULL) == DESCENT_OK && gguf_string_is(scales, "tile");
+    for (size_t i = 0; i < gguf_tensor_count(file); i++) {
         quantized = quantized || plan[i].type->block > 1;
         tiled = tiled || plan[i].tiled;
         kept = kept || (plan[i].copied && plan[i].type->block == 32);
     }
-    for (size_t i = 0; i < gguf_metadata_count(model->file); i++) {
+    for (size_t i = 0; i < gguf_metadata_count(file); i++) {
         bool copied = true;
         for (size_t k = 0; k < sizeof decided / sizeof *decided; k++)
-            copied = copied && strcmp(gguf_metadata_key(model->file, i), decided[k]) != 0;
-        if (copied) gguf_output_entry(out, gguf_metadata_bytes(model->file, i));
+            copied = copied && strcmp(gguf_metadata_key(file, i), decided[k]) != 0;
+        if (copied) gguf_output_entry(out, gguf_metadata_bytes(file, i));
     }
     gguf_output_u32(out, decided[0], weight_types[o->type].file_type);
     if (quantized) gguf_output_u32(out, decided[1], 2);
     if (tiled || (kept && were_tiled)) gguf_output_text(out, decided[2], "tile");
-    for (size_t i = 0; i < gguf_tensor_count(model->file); i++)
+    for (size_t i = 0; i < gguf_tensor_count(file); i++)
         gguf_output_tensor(out, plan[i].from->name, plan[i].type, plan[i].from->n_dims, plan[i].dims);
 }
 
@@ -370,33 +377,58 @@ static descent_code write_tensor(const descent_quantize_options *o, const planne
     return code;
 }
 
-static descent_code write_file(const descent_model *model, const char *path, const descent_quantize_options *o,
-                               const planned *plan, descent_status *status)
+static descent_code write_file(const gguf_file *file, const char *path, const descent_quantize_options *o, const planned *plan,
+                               descent_status *status)
 {
     gguf_output *out;
     int threads = o->threads ? (int)o->threads : omp_get_num_procs();
     descent_code code = gguf_output_create(path, o->replace, &out, status);
     if (code != DESCENT_OK) return code;
-    declare(out, model, o, plan);
-    code = gguf_output_begin(out, gguf_alignment(model->file), status);
-    for (size_t i = 0; i < gguf_tensor_count(model->file) && code == DESCENT_OK; i++)
+    declare(out, file, o, plan);
+    code = gguf_output_begin(out, gguf_alignment(file), status);
+    for (size_t i = 0; i < gguf_tensor_count(file) && code == DESCENT_OK; i++)
         code = write_tensor(o, &plan[i], threads, out, status);
     if (code == DESCENT_OK) return gguf_output_finish(out, status);
     gguf_output_discard(out);
     return code;
 }
 
-descent_code descent_quantize(const descent_model *model, const char *path, const descent_quantize_options *o,
-                              descent_status *status)
+/* Both were opened from one path: whether that was one file, still. */
+static descent_code check_source(const source *from, const char *path, descent_status *status)
 {
-    if (!model || !path || !o)
-        return descent_fail(status, DESCENT_BAD_ARGUMENT, "writing a model needs a model, a path and options");
-    descent_code code = check_options(model, o, status);
+    bool same = gguf_bytes(from->file) == gguf_bytes(from->model->file) &&
+                gguf_tensor_count(from->file) == gguf_tensor_count(from->model->file);
+    for (size_t i = 0; same && i < gguf_tensor_count(from->file); i++) {
+        const gguf_tensor *a = gguf_tensor_at(from->file, i), *b = gguf_tensor_at(from->model->file, i);
+        same = !strcmp(a->name, b->name) && a->type == b->type && !memcmp(a->dims, b->dims, sizeof a->dims);
+    }
+    return same ? DESCENT_OK : descent_fail(status, DESCENT_IO, "'%s' changed while it was read", path);
+}
+
+static descent_code quantize_source(const source *from, const char *path, const descent_quantize_options *o,
+                                    descent_status *status)
+{
+    descent_code code = check_options(from->model, o, status);
     if (code != DESCENT_OK) return code;
-    planned *plan = make_plan(model, o);
+    planned *plan = make_plan(from, o);
     if (!plan) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a list of tensors");
-    code = check_plan(model, o, plan, status);
-    if (code == DESCENT_OK) code = write_file(model, path, o, plan, status);
+    code = check_plan(from->model, o, plan, status);
+    if (code == DESCENT_OK) code = write_file(from->file, path, o, plan, status);
     free(plan);
+    return code;
+}
+
+descent_code descent_quantize(const char *in, const char *out, const descent_quantize_options *o, descent_status *status)
+{
+    source from = {.model = NULL};
+    if (!in || !out || !o)
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "writing a model again needs two paths and options");
+    descent_code code = descent_model_open(in, &from.model, status);
+    if (code != DESCENT_OK) return code;
+    code = gguf_open(in, &from.file, status);
+    if (code == DESCENT_OK) code = check_source(&from, in, status);
+    if (code == DESCENT_OK) code = quantize_source(&from, out, o, status);
+    gguf_close(from.file);
+    descent_model_close(from.model);
     return code;
 }

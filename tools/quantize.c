@@ -204,14 +204,27 @@ static int failed(const descent_status *status)
     return EXIT_FAILURE;
 }
 
-static int gather_importance(const quantize_options *o, const descent_model *model, descent_importance **importance)
+/* Runs the model over the tokens of the text. */
+static int run_over(const descent_model *model, const uint32_t *tokens, size_t count, descent_importance **importance)
 {
-    session with = {.model = (descent_model *)(uintptr_t)model,
-                    .info = descent_model_describe(model),
-                    .tokenizer = descent_model_tokenizer(model)};
+    descent_status status;
+    progress bar = progress_begin("importance", "tokens", count);
+    descent_depth trained = {{0}};
+    descent_code code = descent_importance_gather(model, tokens, count, trained, advance_bar, &bar, importance, &status);
+    progress_end(&bar);
+    return code == DESCENT_OK ? EXIT_SUCCESS : failed(&status);
+}
+
+static int gather_importance(const quantize_options *o, descent_importance **importance)
+{
+    session with = {.model = NULL};
+    descent_status status;
     text_buffer text;
     uint32_t *tokens = NULL;
     size_t count = 0;
+    if (descent_model_open(o->in, &with.model, &status) != DESCENT_OK) return failed(&status);
+    with.info = descent_model_describe(with.model);
+    with.tokenizer = descent_model_tokenizer(with.model);
     int exit_code = read_text(o->importance, TEXT_LIMIT, &text);
     if (exit_code == EXIT_SUCCESS)
         exit_code = session_encode(&with, o->importance, text.bytes, text.length, DESCENT_PARSE_SPECIAL, &tokens, &count);
@@ -220,18 +233,9 @@ static int gather_importance(const quantize_options *o, const descent_model *mod
         cli_error("%s: no token, so nothing can be learned from it", o->importance);
         exit_code = EXIT_FAILURE;
     }
-    if (exit_code == EXIT_SUCCESS) {
-        descent_status status;
-        progress bar = progress_begin("importance", "tokens", count);
-        descent_depth trained = {{0}};
-        if (descent_importance_gather(model, tokens, count, trained, advance_bar, &bar, importance, &status) != DESCENT_OK) {
-            progress_end(&bar);
-            exit_code = failed(&status);
-        } else {
-            progress_end(&bar);
-        }
-    }
+    if (exit_code == EXIT_SUCCESS) exit_code = run_over(with.model, tokens, count, importance);
     descent_free(tokens);
+    session_close(&with);
     return exit_code;
 }
 
@@ -242,22 +246,20 @@ static bool same_file(const char *in, const char *out)
     return stat(in, &a) == 0 && stat(out, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-static uint64_t tensor_bytes(const descent_model *model)
+static uint64_t file_bytes(const char *path)
 {
-    descent_tensor_info tensor;
-    uint64_t sum = 0;
-    for (size_t i = 0; descent_model_tensor(model, i, &tensor); i++) sum += tensor.bytes;
-    return sum;
+    struct stat there;
+    return stat(path, &there) == 0 ? (uint64_t)there.st_size : 0;
 }
 
-static int write_model(const quantize_options *o, const descent_model *model, descent_quantize_options *how)
+static int write_model(const quantize_options *o, descent_quantize_options *how)
 {
     descent_status status;
-    struct stat there;
-    account seen = {.bar = progress_begin("quantize", "bytes", tensor_bytes(model))};
+    uint64_t before = file_bytes(o->in);
+    account seen = {.bar = progress_begin("quantize", "bytes", before)};
     how->written = tensor_written;
     how->user = &seen;
-    descent_code code = descent_quantize(model, o->out, how, &status);
+    descent_code code = descent_quantize(o->in, o->out, how, &status);
     progress_end(&seen.bar);
     int exit_code = EXIT_SUCCESS;
     if (seen.no_memory) {
@@ -265,34 +267,27 @@ static int write_model(const quantize_options *o, const descent_model *model, de
         exit_code = EXIT_FAILURE;
     } else if (code != DESCENT_OK) {
         exit_code = failed(&status);
+    } else if (o->json) {
+        exit_code = print_json(&seen, o, before, file_bytes(o->out));
     } else {
-        uint64_t before = descent_model_describe(model)->file_bytes;
-        uint64_t after = stat(o->out, &there) == 0 ? (uint64_t)there.st_size : 0;
-        if (o->json)
-            exit_code = print_json(&seen, o, before, after);
-        else
-            print_table(&seen, before, after);
+        print_table(&seen, before, file_bytes(o->out));
     }
     release_account(&seen);
     return exit_code;
 }
 
-static int quantize_with(quantize_options *o, descent_quantize_options *how)
+static int quantize_with(const quantize_options *o, descent_quantize_options *how)
 {
-    descent_status status;
-    descent_model *model;
     descent_importance *importance = NULL;
     if (same_file(o->in, o->out)) {
         cli_error("%s and %s are one file; OUT must be another", o->in, o->out);
         return EXIT_FAILURE;
     }
-    if (descent_model_open(o->in, &model, &status) != DESCENT_OK) return failed(&status);
     interruption_watch();
-    int exit_code = o->importance ? gather_importance(o, model, &importance) : EXIT_SUCCESS;
+    int exit_code = o->importance ? gather_importance(o, &importance) : EXIT_SUCCESS;
     how->importance = importance;
-    if (exit_code == EXIT_SUCCESS) exit_code = write_model(o, model, how);
+    if (exit_code == EXIT_SUCCESS) exit_code = write_model(o, how);
     descent_importance_free(importance);
-    descent_model_close(model);
     return exit_code;
 }
 

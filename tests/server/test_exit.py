@@ -1,0 +1,103 @@
+"""descent.exit: tokens that settle stop early. What a trace says of r_t decides which steps each token must have made."""
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from conftest import request
+
+PROMPT = "It is the east, and Juliet is the sun.\nArise, fair sun"
+STATE = {"criterion": "state", "threshold": 0.3}
+
+
+@pytest.fixture
+def server(several):
+    return several
+
+
+def trace(server, model, **descent):
+    [text] = server.json("/v1/descent/trace", {"model": model, "prompt": PROMPT, "max_tokens": 12, "seed": 2,
+                                               "descent": descent})["traces"]
+    return [token["trace"] for token in text["tokens"] if token["trace"]]
+
+
+def complete(server, model, descent, **fields):
+    return server.json("/v1/completions", {"model": model, "prompt": PROMPT, "max_tokens": 12, "seed": 2, "logprobs": 0,
+                                           "descent": descent, **fields})
+
+
+def stop(changes, threshold, least=1, every=1):
+    """Steps of a descent whose r_t are these."""
+    for t, change in enumerate(changes):
+        if t + 1 >= least and (t + 1 - least) % every == 0 and change < threshold:
+            return t + 1
+    return len(changes)
+
+
+@pytest.mark.parametrize("model, steps", [("nrgpt-shakespeare", 12), ("pieces", {"attention": 7, "mlp": 5})])
+@pytest.mark.parametrize("least, every", [(1, 1), (2, 2)])
+def test_each_descent_stops_where_its_r_says(server, model, steps, least, every):
+    changes = [change for token in trace(server, model, steps=steps) for descent in token["descents"] for change in descent["r"]]
+    exit = {"criterion": "state", "threshold": sorted(changes)[len(changes) // 2], "min_steps": least, "check_every": every}
+    traces = trace(server, model, steps=steps, exit=exit)
+    seen = set()
+    for token in traces:
+        for descent in token["descents"]:
+            most = steps[descent["kind"]] if isinstance(steps, dict) else steps
+            used = stop(descent["r"], exit["threshold"], least, every)
+            assert len(descent["r"]) == descent["steps"] == used <= most
+            assert used == most or descent["r"][-1] < exit["threshold"]
+            assert all(len(series) == used + 1 for series in (*descent["energy"].values(), descent["cosine"]))
+            assert descent["cosine"][-1] == pytest.approx(1)
+            seen.add(used)
+        assert token["steps"] == sum(descent["steps"] for descent in token["descents"])
+    assert len(seen) > 1
+    text = complete(server, model, {"steps": steps, "exit": exit})
+    # The last of the prompt's tokens and all chosen ones but the last are what tokens were chosen from.
+    assert text["choices"][0]["logprobs"]["descent_steps"] == [token["steps"] for token in traces[-12:]]
+    echoed = complete(server, model, {"steps": steps, "exit": exit}, echo=True)
+    assert echoed["usage"]["descent_steps"] == sum(token["steps"] for token in traces)
+
+
+def test_a_prompt_may_be_exempt(server):
+    exempt = {**STATE, "in_prompt": False}
+    traces = trace(server, "nrgpt-shakespeare", steps=12, exit=exempt)
+    prompt, generated = traces[:len(PROMPT)], traces[len(PROMPT):]
+    assert {token["steps"] for token in prompt} == {12} and max(token["steps"] for token in generated) < 12
+    plain = trace(server, "nrgpt-shakespeare", steps=12)
+    assert prompt == plain[:len(PROMPT)]
+
+
+def test_a_threshold_of_nothing_changes_nothing(server):
+    plain = complete(server, "nrgpt-shakespeare", {"steps": 8})
+    for exit in ({"criterion": "state", "threshold": 0}, {"criterion": "none", "threshold": 5}, {}, None):
+        assert complete(server, "nrgpt-shakespeare", {"steps": 8, "exit": exit})["choices"] == plain["choices"]
+
+
+def test_under_load_as_alone(server):
+    """Texts of several exits and depths at once, each as it is alone and whatever the cache holds."""
+    asked = [{"steps": steps, "exit": exit} for steps in (6, 12)
+             for exit in (STATE, {**STATE, "threshold": 0.5}, {**STATE, "in_prompt": False}, {"criterion": "none"})]
+    alone = [complete(server, "nrgpt-shakespeare", descent)["choices"] for descent in asked]
+    with ThreadPoolExecutor(16) as pool:
+        together = list(pool.map(lambda descent: complete(server, "nrgpt-shakespeare", descent)["choices"], asked * 2))
+    assert together == alone * 2
+    assert len({str(choices) for choices in alone}) > 4
+
+
+@pytest.mark.parametrize("exit, field, words", [
+    ({"criterion": "entropy"}, "criterion", "is entropy: this version does not have it yet, expected none or state"),
+    ({"criterion": "State"}, "criterion", 'is "State": expected one of none, state, cosine, energy, entropy, kl, argmax'),
+    ({"threshold": -1}, "threshold", "is -1: expected a number from 0 to 3.40282e+38"),
+    ({"min_steps": 0}, "min_steps", "is 0: expected an integer from 1 to 65535"),
+    ({"check_every": 1.5}, "check_every", "is 1.5: expected an integer from 1 to 65535"),
+    ({"in_prompt": "no"}, "in_prompt", "is a string: expected true or false"),
+    ({"patience": 1}, "patience", "is no field")])
+def test_what_is_no_exit(server, exit, field, words):
+    reply = request(server, "POST", "/v1/completions", {"model": "nrgpt-shakespeare", "prompt": "a", "descent": {"exit": exit}})
+    assert reply.status == 400 and reply.error["param"] == f"descent.exit.{field}" and words in reply.error["message"]
+
+
+def test_a_model_without_energy_has_no_exit(server):
+    reply = request(server, "POST", "/v1/completions", {"model": "gpt", "prompt": [1], "descent": {"exit": STATE}})
+    assert reply.status == 400 and reply.error["param"] == "descent.exit.criterion"
+    assert "does not descend an energy" in reply.error["message"]
+    assert server.json("/v1/completions", {"model": "gpt", "prompt": [1], "descent": {"exit": {"criterion": "none"}}})

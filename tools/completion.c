@@ -7,8 +7,11 @@
 #include "text_stream.h"
 
 #include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* ---- The stream of text ----------------------------------------------------------------------------------------- */
 
@@ -103,12 +106,58 @@ static descent_code open_stream(const session *with, const completion_options *o
     return DESCENT_OK;
 }
 
-/* ---- The loop --------------------------------------------------------------------------------------------------- */
+/* ---- The generation ----------------------------------------------------------------------------------------------
+ *
+ * It runs on the scheduler's thread, and so do the callbacks, which write the text as it comes. This thread waits, to be there
+ * for Ctrl-C. */
 
-static completion_end end_of(const generation *text, const stream *out)
+typedef struct writing {
+    const session *with;
+    const completion_options *options;
+    stream *out;
+    completion *into;
+    descent_generation_report report;
+    bool hears_pipe;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool ended; /* under the lock */
+} writing;
+
+/* The scheduler's thread has the process's signals off, but that of a reader who leaves goes to whoever writes. */
+static void hear_pipe(writing *w)
 {
-    if (text->end == GENERATION_EOS || out->stopped) return COMPLETION_STOP;
-    return text->end == GENERATION_LENGTH ? COMPLETION_LENGTH : COMPLETION_INTERRUPTED;
+    sigset_t pipe;
+    if (w->hears_pipe) return;
+    (void)sigemptyset(&pipe);
+    (void)sigaddset(&pipe, SIGPIPE);
+    (void)pthread_sigmask(SIG_UNBLOCK, &pipe, NULL);
+    w->hears_pipe = true;
+}
+
+static bool chosen(void *user, const descent_choice *choice)
+{
+    writing *w = user;
+    hear_pipe(w);
+    if (w->with->tokenizer && descent_tokenizer_describe(w->with->tokenizer)->eos == (int64_t)choice->token) return true;
+    w->into->tokens[w->into->count++] = choice->token;
+    take_token(w->out, choice->token);
+    return !w->out->failed && !w->out->stopped && output_flush() && !interrupted();
+}
+
+static void observed(void *user, const descent_observation *observation)
+{
+    writing *w = user;
+    trace_add(&w->into->steps, observation);
+}
+
+static void ended(void *user, const descent_generation_report *report)
+{
+    writing *w = user;
+    (void)pthread_mutex_lock(&w->lock);
+    w->report = *report;
+    w->ended = true;
+    (void)pthread_cond_signal(&w->changed);
+    (void)pthread_mutex_unlock(&w->lock);
 }
 
 static completion_end report(const descent_status *status)
@@ -117,66 +166,82 @@ static completion_end report(const descent_status *status)
     return COMPLETION_FAILED;
 }
 
-/* Generates until the text ends; everything it needs has been allocated. */
-static completion_end generate(const session *with, const completion_options *options, generation *text, stream *out,
-                               float *logits, completion *into)
+static completion_end end_of(const writing *w)
 {
-    descent_status status;
-    double started = seconds_now();
-    while (text->end == GENERATION_GOES_ON && !out->stopped && !interrupted()) {
-        descent_code code = generate_next(with, &options->sampling, text, 1, logits, &status);
-        double now = seconds_now();
-        if (code != DESCENT_OK) {
-            finish_stream(out);
-            return report(&status);
-        }
-        if (interrupted()) break;
-        if (text->count == 1)
-            into->prompt_seconds = now - started;
-        else
-            into->generation_seconds = now - started - into->prompt_seconds;
-        if (text->end == GENERATION_EOS) break;
-        into->tokens[into->count++] = text->token;
-        take_token(out, text->token);
-        if (out->failed || !output_flush()) break;
-    }
-    finish_stream(out);
-    return out->failed ? report(&(descent_status){.message = "no memory left for the text"}) : end_of(text, out);
+    if (w->out->failed) return report(&(descent_status){.message = "no memory left for the text"});
+    if (w->report.end == DESCENT_END_FAILED) return report(&w->report.status);
+    if (w->report.end == DESCENT_END_EOS || w->out->stopped) return COMPLETION_STOP;
+    return w->report.end == DESCENT_END_LENGTH ? COMPLETION_LENGTH : COMPLETION_INTERRUPTED;
 }
 
-/* A sequence that holds the prompt. With a trace, its pages come from nobody, so that every step can be seen. */
-static descent_code open_sequence(const session *with, const completion_options *options, const uint32_t *prompt, size_t count,
-                                  completion *into, descent_sequence **sequence, descent_status *status)
+/* Looks for Ctrl-C from time to time: a prompt may take long, and no callback comes before its end. The generation lives as
+ * long as the lock is held, which its end needs. */
+static void wait_for_end(writing *w, descent_generation *running)
 {
-    descent_sequence_options how = {.depth = options->depth, .exit = with->exit, .no_sharing = options->trace};
-    descent_code code = descent_sequence_create(with->cache, &how, sequence, status);
-    if (code == DESCENT_OK && options->trace) code = trace_begin(&into->steps, *sequence, count - 1, status);
-    if (code == DESCENT_OK) code = descent_sequence_append(*sequence, prompt, count, status);
-    return code;
+    const long between_looks = 50 * 1000 * 1000; /* nanoseconds */
+    (void)pthread_mutex_lock(&w->lock);
+    while (!w->ended) {
+        struct timespec until;
+        (void)clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += between_looks;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        (void)pthread_cond_timedwait(&w->changed, &w->lock, &until);
+        if (!w->ended && interrupted()) descent_generation_cancel(running);
+    }
+    (void)pthread_mutex_unlock(&w->lock);
+}
+
+static completion_end generate(writing *w, const uint32_t *prompt, size_t count, size_t limit)
+{
+    bool traced = w->options->trace;
+    descent_generation *running;
+    descent_status status;
+    descent_generation_options how = {
+        .prompt = prompt,
+        .prompt_count = count,
+        .limit = limit,
+        .sampling = w->options->sampling,
+        .depth = w->options->depth,
+        .exit = w->with->exit,
+        .draft_steps = w->options->draft_steps,
+        .observe = traced ? TRACE_OBSERVES : 0,
+        .calls = {.chosen = chosen, .ended = ended, .observe = traced ? observed : NULL},
+        .user = w,
+    };
+    w->into->steps.first = count - 1;
+    descent_code code = descent_scheduler_submit(w->with->scheduler, &how, &running, &status);
+    if (code == DESCENT_OK) wait_for_end(w, running);
+    finish_stream(w->out);
+    return code == DESCENT_OK ? end_of(w) : report(&status);
 }
 
 void complete(const session *with, const completion_options *options, const uint32_t *prompt, size_t count, completion *out)
 {
     descent_status status = {.message = "no memory left"};
-    descent_sequence *sequence = NULL;
     stream text = {.options = options};
     size_t room = generation_room(with, count);
     size_t limit = options->most && options->most < room ? options->most : room;
     *out = (completion){.end = COMPLETION_FAILED, .prompt_count = count};
     out->tokens = calloc(limit, sizeof *out->tokens);
-    float *logits = calloc(with->info->vocab, sizeof *logits);
-    if (!out->tokens || !logits || open_stream(with, options, prompt, count, &out->text, &text, &status) != DESCENT_OK ||
-        open_sequence(with, options, prompt, count, out, &sequence, &status) != DESCENT_OK) {
+    if (!out->tokens || open_stream(with, options, prompt, count, &out->text, &text, &status) != DESCENT_OK) {
         report(&status);
     } else {
-        out->reused = descent_sequence_reused(sequence);
-        generation going = {.sequence = sequence, .prompt_count = count, .limit = limit};
-        out->end = generate(with, options, &going, &text, logits, out);
-        out->row_steps = descent_sequence_steps_run(sequence);
+        writing w = {.with = with,
+                     .options = options,
+                     .out = &text,
+                     .into = out,
+                     .lock = PTHREAD_MUTEX_INITIALIZER,
+                     .changed = PTHREAD_COND_INITIALIZER};
+        out->end = generate(&w, prompt, count, limit);
+        out->reused = w.report.reused;
+        out->row_steps = w.report.row_steps;
+        out->drafted = w.report.drafted;
+        out->accepted = w.report.accepted;
+        out->prompt_seconds = w.report.queue_seconds + w.report.prompt_seconds;
+        out->generation_seconds = w.report.generation_seconds;
     }
-    free(logits);
     close_stream(&text);
-    descent_sequence_destroy(sequence);
 }
 
 void completion_release(completion *of)
@@ -214,5 +279,6 @@ void completion_print_summary(const session *with, const completion_options *opt
     if (of->prompt_seconds > 0) fprintf(stderr, ", %.0f/s", (double)computed / of->prompt_seconds);
     fprintf(stderr, " | generated %zu", of->count);
     if (later && of->generation_seconds > 0) fprintf(stderr, ", %.0f/s", (double)later / of->generation_seconds);
+    if (of->drafted) fprintf(stderr, " | drafted %zu, accepted %zu", of->drafted, of->accepted);
     fprintf(stderr, " | %" PRIu64 " row steps]%s\n", of->row_steps, terminal_style_on(stderr, STYLE_PLAIN));
 }

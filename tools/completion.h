@@ -10,6 +10,7 @@
 typedef struct completion_options {
     descent_depth depth;
     descent_sampling sampling;
+    int draft_steps; /* as in descent_generation_options */
     size_t most;   /* tokens to generate; 0: the rest of the context */
     cli_list stop; /* the text ends before the first of these */
     bool trace;
@@ -31,6 +32,7 @@ typedef struct completion {
     uint32_t *tokens; /* generated, EOS not among them */
     size_t count;
     size_t prompt_count, reused;
+    size_t drafted, accepted; /* as in descent_generation_report */
     uint64_t row_steps;
     double prompt_seconds, generation_seconds;
     trace steps; /* empty unless asked for */

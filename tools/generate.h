@@ -1,5 +1,4 @@
-/* generate.h: from prompts to tokens: many texts at once, one token each a round. run drives one text through it,
- * eval --match many.
+/* generate.h: from prompts to tokens: many texts at once, one token each a round, as eval --match needs them.
  *
  *     set up generation(s) -> generate_next until every one has ended
  */

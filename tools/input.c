@@ -121,6 +121,16 @@ int read_depth(const cli_command *command, const descent_model *model, const cha
     return EXIT_SUCCESS;
 }
 
+int read_draft_steps(const cli_command *command, const char *text, int *steps)
+{
+    int64_t number = DESCENT_DRAFT_AUTO;
+    if (strcmp(text, "auto") != 0 && !cli_read_integer(text, 0, DESCENT_MAX_STEPS, &number))
+        return cli_usage_error(command, "--draft-steps must be auto or an integer from 0 to %d, got \"%s\"", DESCENT_MAX_STEPS,
+                               text);
+    *steps = (int)number;
+    return EXIT_SUCCESS;
+}
+
 int read_exit(const cli_command *command, const char *text, descent_exit *exit)
 {
     *exit = (descent_exit){.criterion = DESCENT_EXIT_NONE};

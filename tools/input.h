@@ -26,6 +26,9 @@ int read_tokens(const cli_command *command, const char *list, uint32_t vocab, ui
 /* A depth as --steps gives it; NULL text: the trained depth. */
 int read_depth(const cli_command *command, const descent_model *model, const char *text, descent_depth *depth);
 
+/* "auto", or the steps of --draft-steps, as descent_generation_options has them. A usage error otherwise. */
+int read_draft_steps(const cli_command *command, const char *text, int *steps);
+
 /* An early exit as --exit gives it, "state:0.1" or "state:0.1:2:1", what is left out being 0.03, 1 and 1; NULL text: none. */
 int read_exit(const cli_command *command, const char *text, descent_exit *exit);
 

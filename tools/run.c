@@ -30,7 +30,7 @@ enum { PROMPT_LIMIT = 64 << 20 };
 /* The options as read, before a model can check them. */
 typedef struct run_options {
     session_options session;
-    const char *file, *tokens, *steps, *exit;
+    const char *file, *tokens, *steps, *exit, *draft_steps;
     cli_list stop, bias;
     int64_t most, top_k, min_tokens, seed;
     double temperature, top_p, min_p, typical_p, repetition, presence, frequency;
@@ -51,6 +51,7 @@ static void set_defaults(run_options *o)
 {
     descent_sampling sampling = descent_sampling_defaults();
     *o = (run_options){.session = {.chunk = 512},
+                       .draft_steps = "auto",
                        .most = 0,
                        .top_k = 0,
                        .seed = random_seed(),
@@ -60,7 +61,7 @@ static void set_defaults(run_options *o)
                        .repetition = 1};
 }
 
-enum { RUN_OPTIONS = 22 };
+enum { RUN_OPTIONS = 23 };
 
 static void run_option_table(run_options *o, cli_option *table)
 {
@@ -68,6 +69,9 @@ static void run_option_table(run_options *o, cli_option *table)
     table[i++] = cli_text('T', "steps", "T", &o->steps,
                           "recursion depth: 12, or 3x2 for attention x MLP where a model has "
                           "both; the trained depth by default");
+    table[i++] = cli_text(0, "draft-steps", "N", &o->draft_steps,
+                          "NRGPT: begin the next token as guessed after so many of a token's steps; the text is the same, "
+                          "sooner; 0: never; auto, as it is fastest, by default");
     table[i++] = cli_text(0, "exit", "state:X", &o->exit,
                           "tokens stop early, once a step moves g by less than X of its length; state:X:MIN:EVERY checks after "
                           "MIN steps and every EVERY more");
@@ -148,6 +152,7 @@ static int make_completion_options(const run_options *o, const session *with, de
                                 .as_ids = o->tokens != NULL,
                                 .stream = !o->json};
     int exit_code = read_depth(&run_command, with->model, o->steps, &out->depth);
+    if (exit_code == EXIT_SUCCESS) exit_code = read_draft_steps(&run_command, o->draft_steps, &out->draft_steps);
     if (exit_code == EXIT_SUCCESS) exit_code = read_bias(&o->bias, with->info->vocab, bias);
     if (exit_code != EXIT_SUCCESS) return exit_code;
     descent_sampling sampling = descent_sampling_defaults();
@@ -199,11 +204,12 @@ static int print_json(const session *with, const completion_options *options, co
     json_t *timings =
         json_pack("{sf sf}", "prompt_seconds", done->prompt_seconds, "generation_seconds", done->generation_seconds);
     json_t *text = options->as_ids ? json_null() : json_stringn(done->text.bytes, done->text.length);
-    json_t *object = json_pack("{so so so so ss sI sI sI so}", "text", text, "tokens", tokens, "steps",
+    json_t *object = json_pack("{so so so so ss sI sI sI sI sI so}", "text", text, "tokens", tokens, "steps",
                                json_depth(descent_depth_format(with->model, options->depth, depth)), "seed",
                                json_integer(options->sampling.seed), "finish_reason", reasons[done->end], "prompt_tokens",
                                (json_int_t)done->prompt_count, "cached_tokens", (json_int_t)done->reused, "row_steps",
-                               (json_int_t)done->row_steps, "timings", timings);
+                               (json_int_t)done->row_steps, "drafted_tokens", (json_int_t)done->drafted, "accepted_tokens",
+                               (json_int_t)done->accepted, "timings", timings);
     if (options->trace) json_object_set_new(object, "trace", trace_json(&done->steps, with, done->tokens, done->count));
     return json_output(object, 9);
 }
@@ -242,7 +248,7 @@ static int run_with(const run_options *o, const cli_arguments *arguments)
     completion_options options;
     descent_logit_bias *bias = NULL;
     const char *prompt = arguments->positional[1];
-    int exit_code = session_open(arguments->positional[0], &o->session, &with);
+    int exit_code = session_open_scheduler(arguments->positional[0], &o->session, &with);
     if (exit_code == EXIT_SUCCESS) exit_code = read_exit(&run_command, o->exit, &with.exit);
     if (exit_code == EXIT_SUCCESS) exit_code = make_completion_options(o, &with, &bias, &options);
     if (exit_code == EXIT_SUCCESS && !prompt && !o->file && !o->tokens && !o->json && terminal_is(stdin) && with.tokenizer) {

@@ -2,6 +2,7 @@
  * one alone. The server itself is server/serve.c. */
 #include "cli.h"
 #include "commands.h"
+#include "input.h"
 #include "session.h"
 #include "terminal.h"
 
@@ -188,7 +189,7 @@ static bool read_admin(const char *text, char host[128], uint16_t *port)
     return true;
 }
 
-static serve_options collect(const serve_values *v, const cli_arguments *arguments)
+static serve_options collect(const serve_values *v, int drafts, const cli_arguments *arguments)
 {
     serve_options o = serve_options_defaults();
     o.models = arguments->positional;
@@ -214,8 +215,6 @@ static serve_options collect(const serve_values *v, const cli_arguments *argumen
     o.http.trusted_proxies = v->proxies.items;
     o.access = (access_options){
         .key_files = v->key_files.items, .allowed_hosts = v->allowed_hosts.items, .cors_origins = v->cors.items};
-    int64_t drafts = DESCENT_DRAFT_AUTO; /* checked */
-    (void)cli_read_integer(v->draft_steps, 0, DESCENT_MAX_STEPS, &drafts);
     o.service.limits = (request_limits){.json_depth = (unsigned)v->json_depth,
                                         .prompt_tokens = (uint64_t)v->prompt_tokens,
                                         .steps = (uint32_t)v->max_steps,
@@ -223,7 +222,7 @@ static serve_options collect(const serve_values *v, const cli_arguments *argumen
                                         .stop_strings = (uint32_t)v->stop_strings,
                                         .stop_bytes = (uint32_t)v->stop_bytes,
                                         .logit_bias = (uint32_t)v->bias_entries,
-                                        .draft_steps = (int)drafts};
+                                        .draft_steps = drafts};
     o.service.max_body = v->max_body;
     o.max_body_total = v->max_body_total;
     o.service.max_running = (uint32_t)v->max_running;
@@ -241,16 +240,14 @@ static serve_options collect(const serve_values *v, const cli_arguments *argumen
 static int run_server(const serve_values *v, const cli_arguments *arguments)
 {
     char admin_host[128], message[SERVE_MESSAGE_SIZE];
-    serve_options options = collect(v, arguments);
+    int drafts, exit_code = read_draft_steps(&serve_command, v->draft_steps, &drafts);
+    if (exit_code != EXIT_SUCCESS) return exit_code;
+    serve_options options = collect(v, drafts, arguments);
     if (!v->tls_cert != !v->tls_key)
         return cli_usage_error(&serve_command, "--tls-cert and --tls-key come together; %s is missing",
                                v->tls_cert ? "--tls-key" : "--tls-cert");
     if (v->max_body_total < v->max_body)
         return cli_usage_error(&serve_command, "--max-body-total must be at least --max-body, one body");
-    int64_t drafts;
-    if (strcmp(v->draft_steps, "auto") != 0 && !cli_read_integer(v->draft_steps, 0, DESCENT_MAX_STEPS, &drafts))
-        return cli_usage_error(&serve_command, "--draft-steps must be auto or a number from 0 to %d, got \"%s\"",
-                               DESCENT_MAX_STEPS, v->draft_steps);
     if (v->chat_template && chat_template_find(v->chat_template) == CHAT_NONE)
         return cli_usage_error(&serve_command, "--chat-template must be plain, chatml, llama2 or llama3, got \"%s\"",
                                v->chat_template);

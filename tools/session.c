@@ -20,13 +20,21 @@ static int failed(const descent_status *status)
     return EXIT_FAILURE;
 }
 
-int session_open(const char *path, const session_options *options, session *opened)
+static int open_model(const char *path, const session_options *options, session *opened)
 {
     descent_status status;
     *opened = (session){.page_type = (descent_page_type)options->page_type, .rows = (size_t)options->chunk};
     if (descent_model_open(path, &opened->model, &status) != DESCENT_OK) return failed(&status);
     opened->info = descent_model_describe(opened->model);
     opened->tokenizer = descent_model_tokenizer(opened->model);
+    return EXIT_SUCCESS;
+}
+
+int session_open(const char *path, const session_options *options, session *opened)
+{
+    descent_status status;
+    int exit_code = open_model(path, options, opened);
+    if (exit_code != EXIT_SUCCESS) return exit_code;
     descent_cache_options cache = {.page_type = opened->page_type, .byte_limit = options->cache_bytes};
     if (descent_cache_create(opened->model, &cache, &opened->cache, &status) != DESCENT_OK) return failed(&status);
     descent_batch_options batch = {.max_rows = (uint32_t)options->chunk, .threads = (uint32_t)options->threads};
@@ -34,8 +42,23 @@ int session_open(const char *path, const session_options *options, session *open
     return EXIT_SUCCESS;
 }
 
+int session_open_scheduler(const char *path, const session_options *options, session *opened)
+{
+    const uint32_t most = 16384; /* tokens of prompts that a scheduler takes on at once */
+    descent_status status;
+    int exit_code = open_model(path, options, opened);
+    if (exit_code != EXIT_SUCCESS) return exit_code;
+    descent_scheduler_options how = {.cache = {.page_type = opened->page_type, .byte_limit = options->cache_bytes},
+                                     .threads = (uint32_t)options->threads,
+                                     .chunk = (uint32_t)options->chunk < most ? (uint32_t)options->chunk : most,
+                                     .max_running = 1};
+    if (descent_scheduler_create(opened->model, &how, &opened->scheduler, &status) != DESCENT_OK) return failed(&status);
+    return EXIT_SUCCESS;
+}
+
 void session_close(session *opened)
 {
+    descent_scheduler_destroy(opened->scheduler);
     if (opened->batch) descent_batch_destroy(opened->batch);
     if (opened->cache) descent_cache_destroy(opened->cache);
     if (opened->model) descent_model_close(opened->model);

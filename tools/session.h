@@ -1,5 +1,5 @@
-/* session.h: what a command works with, a model with a cache and a batch over it, opened from the options that every
- * command with a model shares. */
+/* session.h: what a command works with, a model with a cache and a batch over it, or with a scheduler that has its own, opened
+ * from the options that every command with a model shares. */
 #ifndef DESCENT_TOOLS_SESSION_H
 #define DESCENT_TOOLS_SESSION_H
 
@@ -25,6 +25,7 @@ typedef struct session {
     descent_model *model;
     descent_cache *cache;
     descent_batch *batch;
+    descent_scheduler *scheduler;
     const descent_model_info *info;
     const descent_tokenizer *tokenizer; /* NULL: none in the file */
     descent_page_type page_type;
@@ -32,8 +33,10 @@ typedef struct session {
     descent_exit exit; /* of sequences made in it; none when it is opened */
 } session;
 
-/* EXIT_SUCCESS, or the exit code after a message. *opened may be closed in either case. */
+/* EXIT_SUCCESS, or the exit code after a message. *opened may be closed in either case. The second opens a scheduler, neither
+ * cache nor batch. */
 int session_open(const char *path, const session_options *options, session *opened);
+int session_open_scheduler(const char *path, const session_options *options, session *opened);
 void session_close(session *opened);
 
 /* Encodes a text, BOS included where the tokenizer adds one. The caller releases *tokens with descent_free. */

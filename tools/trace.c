@@ -11,9 +11,8 @@
 
 /* ---- Collecting ------------------------------------------------------------------------------------------------- */
 
-static void collect(void *user, const descent_observation *observation)
+void trace_add(trace *to, const descent_observation *observation)
 {
-    trace *to = user;
     if (observation->site.position < to->first || to->incomplete) return;
     if (to->count == to->room) {
         size_t room = to->room ? to->room * 2 : 256;
@@ -26,13 +25,6 @@ static void collect(void *user, const descent_observation *observation)
     descent_observation *step = &to->steps[to->count++];
     *step = *observation;
     step->x = step->g = NULL;
-}
-
-descent_code trace_begin(trace *to, descent_sequence *sequence, size_t first, descent_status *status)
-{
-    *to = (trace){.first = first};
-    int flags = DESCENT_OBSERVE_ENERGY | DESCENT_OBSERVE_CONVERGENCE | DESCENT_OBSERVE_FINAL;
-    return descent_sequence_observe(sequence, flags, collect, to, status);
 }
 
 void trace_release(trace *of)

@@ -15,8 +15,9 @@ typedef struct trace {
     bool incomplete; /* memory ran out: the rest was dropped */
 } trace;
 
-/* Observes the sequence from now on, from position `first`. *to must stay where it is while the sequence lives. */
-descent_code trace_begin(trace *to, descent_sequence *sequence, size_t first, descent_status *status);
+/* What it is made of, as flags of an observer; and one more observation. `first` is set before. */
+enum { TRACE_OBSERVES = DESCENT_OBSERVE_ENERGY | DESCENT_OBSERVE_CONVERGENCE | DESCENT_OBSERVE_FINAL };
+void trace_add(trace *to, const descent_observation *observation);
 void trace_release(trace *of);
 
 /* A block per generated token: its text, the energy's course, and a line per step. `tokens` [count] are those chosen. */

@@ -29,11 +29,25 @@ def test_greedy_text_is_the_reference_s(descent, made, steps, prompt):
     model = made["chars"]
     room = CONTEXT - len(prompt) + 1
     wanted = model.greedy(encode(prompt), steps, room)
-    got = run_json(descent, model.path, prompt, "--temperature", "0", "-T", steps)
+    got = run_json(descent, model.path, prompt, "--temperature", "0", "-T", steps, "--draft-steps", 0)
     assert got["tokens"] == wanted and got["text"] == decode(wanted)
     assert got["steps"] == steps and got["finish_reason"] == "length" and got["prompt_tokens"] == len(prompt)
     assert got["row_steps"] == steps * CONTEXT  # the last token is chosen, not descended
     assert descent("run", model.path, prompt, "--temperature", "0", "-T", steps).text == decode(wanted)
+
+
+def test_drafts_change_no_text(descent, shipped):
+    model = shipped("nrgpt-shakespeare")
+    plain = run_json(descent, model, "ROMEO:", "-n60", "-s4", "--draft-steps", 0)
+    assert plain["drafted_tokens"] == plain["accepted_tokens"] == 0 and plain["row_steps"] == 4 * 65
+    for steps in (1, 2, 3, "auto"):
+        got = run_json(descent, model, "ROMEO:", "-n60", "-s4", "--draft-steps", steps)
+        assert got["tokens"] == plain["tokens"] and got["accepted_tokens"] <= got["drafted_tokens"]
+        assert got["accepted_tokens"] > 0 or steps == "auto"
+    for name, steps, said in (("nrgpt-shakespeare", 4, "at a depth of 4"), ("cem-kjv", 1, "NRGPT")):
+        refused = descent("run", shipped(name), "a", "--draft-steps", steps)
+        assert (refused.code, refused.text) == (1, "") and f"draft_steps is {steps}" in refused.err and said in refused.err
+    assert descent("run", model, "a", "--draft-steps", "often").code == 2
 
 
 def test_the_trained_depth_is_the_default(descent, made):

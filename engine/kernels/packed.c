@@ -123,6 +123,11 @@ static uint8_t *block_at(const packed *p, size_t row_block, size_t col_block)
     return p->blocks + (row_block * p->col_blocks + col_block) * p->block_bytes;
 }
 
+static uint8_t *scales_at(const packed *p, size_t row_block, size_t col_block)
+{
+    return p->even ? NULL : p->scales + (row_block * p->col_blocks + col_block) * PACKED_SCALES;
+}
+
 static uint16_t *wide_at(const packed *p, size_t row_block, size_t col_block)
 {
     size_t halves = p->type == NUMBER_Q4_K ? 2 * PACKED_BLOCK : PACKED_BLOCK;
@@ -148,7 +153,7 @@ static void pack_scale(packed *p, const uint8_t *row, size_t r, size_t b)
 {
     size_t row_block = r / PACKED_BLOCK, in_block = r % PACKED_BLOCK;
     file_type file = file_type_of(p->type);
-    uint8_t *scales = block_at(p, row_block, b) + p->scales;
+    uint8_t *scales = scales_at(p, row_block, b);
     const uint8_t *super = row + b / PACKED_SUPER * file.bytes;
     if (p->type == NUMBER_Q4_K) {
         uint16_t *wide = wide_at(p, row_block, b);
@@ -171,7 +176,6 @@ static void pack_scale(packed *p, const uint8_t *row, size_t r, size_t b)
 static void pack_block(packed *p, const uint8_t *data, size_t stride, size_t row_block, size_t b)
 {
     uint8_t *block = block_at(p, row_block, b), zero = offset_of(p->type);
-    memset(block, 0, p->block_bytes);
     for (size_t in_block = 0; in_block < PACKED_BLOCK; in_block++) {
         size_t r = row_block * PACKED_BLOCK + in_block, n = 0;
         uint8_t w[PACKED_BLOCK];
@@ -190,25 +194,24 @@ static size_t to_line(size_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
-/* Sizes of everything, in one piece of memory: the matrix itself, blocks, scales of even blocks, wide scales. */
+/* Everything in one piece of memory: the matrix itself, its blocks, their scales, wide scales. */
 static packed *allocate(packed shape)
 {
-    bool super = shape.type == NUMBER_Q4_K || shape.type == NUMBER_Q6_K;
-    shape.scales = shape.type == NUMBER_Q8_0 ? 1024 : shape.type == NUMBER_Q6_K ? 768 : 512;
-    shape.block_bytes = shape.scales + (shape.even ? 0 : 64);
-    size_t head = to_line(sizeof shape);
-    if (shape.col_blocks > 0 && shape.row_blocks > (SIZE_MAX / 2 - head) / shape.col_blocks / 1280) return NULL;
+    size_t halves = shape.type == NUMBER_Q4_K ? 2 : shape.type == NUMBER_Q6_K ? 1 : 0; /* wide scales of a row */
+    shape.block_bytes = shape.type == NUMBER_Q8_0 ? 1024 : shape.type == NUMBER_Q6_K ? 768 : 512;
+    size_t head = to_line(sizeof shape), largest = 1024 + PACKED_SCALES + 2 * PACKED_BLOCK * sizeof(uint16_t);
+    if (shape.col_blocks > 0 && shape.row_blocks > (SIZE_MAX / 2 - head) / shape.col_blocks / largest) return NULL;
     size_t blocks = shape.row_blocks * shape.col_blocks, supers = shape.row_blocks * shape.super_blocks;
-    size_t block_bytes = to_line(blocks * shape.block_bytes);
-    size_t even_bytes = shape.even ? to_line(blocks * sizeof(float)) : 0;
-    size_t wide_bytes = super ? supers * (shape.type == NUMBER_Q4_K ? 128 : 64) : 0;
-    shape.bytes = head + block_bytes + even_bytes + wide_bytes;
+    size_t scales = head + blocks * shape.block_bytes;
+    size_t wide = scales + to_line(blocks * (shape.even ? sizeof(float) : PACKED_SCALES));
+    shape.bytes = wide + to_line(supers * halves * PACKED_BLOCK * sizeof(uint16_t));
     uint8_t *memory = aligned_alloc(64, shape.bytes);
     if (!memory) return NULL;
+    memset(memory, 0, shape.bytes);
     shape.blocks = memory + head;
-    shape.block_scale = shape.even ? (float *)(void *)(memory + head + block_bytes) : NULL;
-    shape.wide = super ? (uint16_t *)(void *)(memory + head + block_bytes + even_bytes) : NULL;
-    memset(memory + head + block_bytes, 0, even_bytes + wide_bytes);
+    shape.scales = shape.even ? NULL : memory + scales;
+    shape.block_scale = shape.even ? (float *)(void *)(memory + scales) : NULL;
+    shape.wide = halves ? (uint16_t *)(void *)(memory + wide) : NULL;
     memcpy(memory, &shape, sizeof shape);
     return (packed *)(void *)memory;
 }
@@ -253,7 +256,7 @@ bool packed_is_even(const packed *p)
 static void row_scale(const packed *p, size_t r, size_t b, size_t half, float *scale, float *min)
 {
     size_t row_block = r / PACKED_BLOCK, in_block = r % PACKED_BLOCK;
-    const uint8_t *scales = block_at(p, row_block, b) + p->scales;
+    const uint8_t *scales = scales_at(p, row_block, b);
     *min = 0;
     if (p->even) {
         *scale = p->block_scale[row_block * p->col_blocks + b];

@@ -25,14 +25,14 @@ enum {
 typedef struct activations {
     int8_t byte[ROUNDED] __attribute__((aligned(64)));
     float scale[ROUNDED / PACKED_BLOCK];
-    float total[ROUNDED / PACKED_BLOCK];           /* the sum of the rounded activations, scaled */
-    int32_t start[ROUNDED / PACKED_BLOCK][HALVES]; /* what takes the weights' offset out, for each lane */
+    float total[ROUNDED / PACKED_BLOCK];              /* Q4_K: the sum of the rounded activations, scaled */
+    int32_t start[ROUNDED / PACKED_BLOCK][HALVES][2]; /* what takes the weights' offset out of even lanes and of odd ones */
 } activations;
 
-/* What dot's weights are too large by, over 2, as two lanes make a sum. */
-INLINE int32_t half_offset(number_type type)
+/* What dot's weights are too large by. */
+INLINE int offset_of(number_type type)
 {
-    return type == NUMBER_Q8_0 ? BYTE_OFFSET / 2 : type == NUMBER_Q4_0 ? 4 : type == NUMBER_Q6_K ? 16 : 0;
+    return type == NUMBER_Q8_0 ? BYTE_OFFSET : type == NUMBER_Q4_0 ? 8 : type == NUMBER_Q6_K ? 32 : 0;
 }
 
 /* Which of a block's scales the columns of set j have. */
@@ -56,26 +56,30 @@ INLINE const float *block_numbers(const float *v, size_t block, size_t n, size_t
 static void round_vectors(activations *to, number_type type, const float *in, size_t in_stride, size_t count,
                           size_t first_block, size_t last_block, size_t first, size_t last)
 {
-    int32_t offset = half_offset(type);
-    bool one = type != NUMBER_Q6_K; /* one start for the block, or one a half */
     size_t at = 0;
     for (size_t m = 0; m < count; m++)
         for (size_t b = first_block, n; b < last_block; b += n, at += n) {
             float edge[FOUR * PACKED_BLOCK], scale[FOUR];
             int8_t byte[FOUR * PACKED_BLOCK] __attribute__((aligned(64)));
-            int32_t sum[FOUR][HALVES];
-            round_four(block_numbers(in + m * in_stride, b, FOUR, first, last, edge), byte, scale);
-            sums_of_four(byte, sum);
+            int32_t start[FOUR][8] __attribute__((aligned(64)));
+            const float *from = block_numbers(in + m * in_stride, b, FOUR, first, last, edge);
+            floats v[FOUR * HALVES];
+            for (size_t i = 0; i < FOUR * HALVES; i++) v[i] = load_floats(from + 16 * i);
+            round_four(v, byte, scale);
+            starts_of_four(byte, type == NUMBER_Q4_K ? 1 : offset_of(type), type != NUMBER_Q6_K, start);
             n = last_block - b < FOUR ? last_block - b : FOUR;
             for (size_t i = 0; i < n; i++) {
-                int32_t total = sum[i][0] + sum[i][1];
                 memcpy(to->byte + (at + i) * PACKED_BLOCK, byte + i * PACKED_BLOCK, PACKED_BLOCK);
                 to->scale[at + i] = scale[i];
-                to->total[at + i] = scale[i] * (float)total;
-                to->start[at + i][0] = -offset * (one ? total : sum[i][0]);
-                to->start[at + i][1] = -offset * sum[i][1];
+                to->total[at + i] = scale[i] * (float)-(start[i][0] + start[i][1]);
+                for (size_t part = 0; part < HALVES; part++) memcpy(to->start[at + i][part], &start[i][4 * part], 8);
             }
         }
+}
+
+INLINE ints start_of(number_type type, const int32_t start[2])
+{
+    return type == NUMBER_Q4_K ? splat_ints(0) : spread_ints(start);
 }
 
 /* Cells (i, j) and (i + 2, j), i < 2, turned or not. */
@@ -126,9 +130,11 @@ INLINE packed_at block_of(const packed *w, number_type type, bool even, size_t r
 {
     size_t at = row_block * w->col_blocks + col_block, super = row_block * w->super_blocks + col_block / PACKED_SUPER;
     size_t weights = type == NUMBER_Q8_0 ? 1024 : type == NUMBER_Q6_K ? 768 : 512;
-    packed_at b = {.weights = w->blocks + at * (weights + (even ? 0 : 64))};
-    b.scales = b.weights + weights;
-    if (even) b.block_scale = w->block_scale[at];
+    packed_at b = {.weights = w->blocks + at * weights};
+    if (even)
+        b.block_scale = w->block_scale[at];
+    else
+        b.scales = w->scales + at * PACKED_SCALES;
     if (type == NUMBER_Q4_K) b.wide = (const uint8_t *)(w->wide + super * 2 * PACKED_BLOCK);
     if (type == NUMBER_Q6_K) b.wide = (const uint8_t *)(w->wide + super * PACKED_BLOCK);
     return b;
@@ -157,7 +163,7 @@ INLINE void project_packed_block(packed_at b, number_type type, bool even, const
     for (size_t part = 0; part < parts; part++) {
         ints sum[TOGETHER][SETS];
         for (int m = 0; m < MB; m++)
-            for (int i = 0; i < SETS; i++) sum[m][i] = splat_ints(x->start[at[m]][part]);
+            for (int i = 0; i < SETS; i++) sum[m][i] = start_of(type, x->start[at[m]][part]);
         for (size_t j = part * SETS / parts; j < (part + 1) * SETS / parts; j++) {
             cell w[2][2];
             for (size_t i = 0; i < 2; i++) load_pair(type, b.weights, i, j, false, w[i]);
@@ -231,17 +237,10 @@ typedef struct turned_block {
     ints start;
 } turned_block;
 
-INLINE turned_block spread_block(number_type type, const int8_t *byte)
+INLINE turned_block spread_block(number_type type, const int8_t *byte, const int32_t start[2])
 {
-    turned_block t;
-    int8_t offset[8];
-    memset(offset, 2 * half_offset(type), sizeof offset);
-    ints sum = splat_ints(0);
-    for (int i = 0; i < SETS; i++) {
-        t.u[i] = spread(byte + 8 * i);
-        sum = dot(sum, spread(offset), t.u[i], type == NUMBER_Q8_0);
-    }
-    t.start = negative(sum);
+    turned_block t = {.start = start_of(type, start)};
+    for (int i = 0; i < SETS; i++) t.u[i] = spread(byte + 8 * i);
     return t;
 }
 
@@ -249,24 +248,27 @@ INLINE turned_block spread_block(number_type type, const int8_t *byte)
  * block for the columns of either half. `min` is what its mins add up to. */
 typedef struct folded {
     int8_t byte[HALVES][RUN][PACKED_BLOCK] __attribute__((aligned(64)));
+    int32_t start[HALVES][RUN][8] __attribute__((aligned(64)));
     float scale[HALVES][RUN], min[RUN];
 } folded;
 
 INLINE void fold_scales(folded *to, const packed *w, number_type type, const float *u, size_t row_block, size_t first, size_t n)
 {
     size_t parts = type == NUMBER_Q6_K ? HALVES : 1;
-    float v[RUN][PACKED_BLOCK] __attribute__((aligned(64)));
     floats low = load_floats(u), high = load_floats(u + 16);
-    for (size_t part = 0; part < parts; part++) {
-        for (size_t i = 0; i < n; i++) {
-            packed_at b = block_of(w, type, false, row_block, first + i);
-            store_floats(v[i], times(low, scales_of(b, type, 0, part)));
-            store_floats(v[i] + 16, times(high, scales_of(b, type, 1, part)));
-            if (type == NUMBER_Q4_K) to->min[i] = sum_floats(times_plus(high, mins_of(b, 1), times(low, mins_of(b, 0))));
+    for (size_t part = 0; part < parts; part++)
+        for (size_t i = 0; i < n; i += FOUR) {
+            floats v[FOUR * HALVES];
+            for (size_t k = 0; k < FOUR; k++) { /* beyond n the last one again, which nobody looks at */
+                packed_at b = block_of(w, type, false, row_block, first + (i + k < n ? i + k : n - 1));
+                v[HALVES * k] = times(low, scales_of(b, type, 0, part));
+                v[HALVES * k + 1] = times(high, scales_of(b, type, 1, part));
+                if (type == NUMBER_Q4_K)
+                    to->min[i + k] = sum_floats(times_plus(high, mins_of(b, 1), times(low, mins_of(b, 0))));
+            }
+            round_four(v, to->byte[part][i], &to->scale[part][i]);
+            starts_of_four(to->byte[part][i], offset_of(type), true, &to->start[part][i]);
         }
-        for (size_t i = n; i % FOUR != 0; i++) memset(v[i], 0, sizeof v[i]);
-        for (size_t i = 0; i < n; i += FOUR) round_four(v[i], to->byte[part][i], &to->scale[part][i]);
-    }
 }
 
 /* The sums of a block's columns of sets [first, last), for MB vectors. */
@@ -290,6 +292,7 @@ typedef struct back_rows {
     size_t row_block;
     const float *u[TOGETHER];
     const int8_t *byte[TOGETHER];
+    const int32_t *start[TOGETHER];
     float scale[TOGETHER];
 } back_rows;
 
@@ -330,7 +333,7 @@ INLINE void back_packed_even(const packed *w, number_type type, const back_rows 
                              float *const out[TOGETHER])
 {
     turned_block t[HALVES][TOGETHER];
-    for (int m = 0; m < MB; m++) t[0][m] = spread_block(type, rows->byte[m]);
+    for (int m = 0; m < MB; m++) t[0][m] = spread_block(type, rows->byte[m], rows->start[m]);
     for (size_t c = 0; c < n; c++) {
         packed_at b = block_of(w, type, true, rows->row_block, first + c);
         float scale[HALVES][TOGETHER], *to[TOGETHER];
@@ -352,7 +355,7 @@ INLINE void back_packed_folded(const packed *w, number_type type, const back_row
         float scale[HALVES][TOGETHER], min[TOGETHER], *to[TOGETHER];
         for (int m = 0; m < MB; m++) {
             for (size_t part = 0; part <= part_of(type, SETS - 1); part++) {
-                t[part][m] = spread_block(type, f[m].byte[part][c]);
+                t[part][m] = spread_block(type, f[m].byte[part][c], f[m].start[part][c]);
                 scale[part][m] = f[m].scale[part][c];
             }
             if (type == NUMBER_Q4_K) min[m] = f[m].min[c];
@@ -374,6 +377,7 @@ INLINE void back_packed_row(const product *p, number_type type, bool even, const
     for (int m = 0; m < MB; m++) {
         if (even) {
             rows.byte[m] = u->byte + at[m] * PACKED_BLOCK;
+            rows.start[m] = u->start[at[m]][0];
             rows.scale[m] = u->scale[at[m]];
         } else {
             rows.u[m] = block_numbers(part.in + (vector + (size_t)m) * part.in_stride, row_block, 1, part.first_row,

@@ -93,10 +93,12 @@ INLINE ints dot(ints sum, cell w, cell x, bool bytes)
     return (ints){dot_eight(sum.low, w.low, x.low, bytes), dot_eight(sum.high, w.high, x.high, bytes)};
 }
 
-INLINE ints negative(ints v)
+INLINE ints spread_ints(const int32_t two[2])
 {
-    const __m256i zero = _mm256_setzero_si256();
-    return (ints){_mm256_sub_epi32(zero, v.low), _mm256_sub_epi32(zero, v.high)};
+    long long value;
+    memcpy(&value, two, sizeof value);
+    __m256i v = _mm256_set1_epi64x(value);
+    return (ints){v, v};
 }
 
 INLINE floats pair_sums(ints a, ints b)
@@ -163,26 +165,27 @@ INLINE float sum_floats(floats v)
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
-INLINE __m256i larger_magnitude(__m256i max, const float *v)
+INLINE __m256i magnitudes(__m256 v)
 {
-    return _mm256_max_epi32(max, _mm256_and_si256(_mm256_castps_si256(_mm256_loadu_ps(v)), _mm256_set1_epi32(INT32_MAX)));
+    return _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(INT32_MAX));
 }
 
 /* 4 x 32 numbers as bytes in the order of the sets, and the scales that make numbers of them again: the largest magnitude, as
  * integers order it, is not finite where one of the 32 is not, and so is the scale. Below 2^-110 a block counts as zeros: the
  * inverse of its scale might be none. */
-INLINE void round_four(const float *v, int8_t *to, float scale[4])
+INLINE void round_four(const floats v[8], int8_t *to, float scale[4])
 {
     const __m128 least = _mm_set1_ps(0x1p-110f), most = _mm_set1_ps(127.0f);
     __m128i m[4];
     for (int b = 0; b < 4; b++) {
-        __m256i max = _mm256_setzero_si256();
-        for (int i = 0; i < 32; i += 8) max = larger_magnitude(max, v + 32 * b + i);
+        __m256i low = _mm256_max_epi32(magnitudes(v[2 * b].low), magnitudes(v[2 * b].high));
+        __m256i high = _mm256_max_epi32(magnitudes(v[2 * b + 1].low), magnitudes(v[2 * b + 1].high));
+        __m256i max = _mm256_max_epi32(low, high);
         m[b] = _mm_max_epi32(_mm256_castsi256_si128(max), _mm256_extracti128_si256(max, 1));
     }
-    __m128i low = _mm_max_epi32(_mm_unpacklo_epi32(m[0], m[1]), _mm_unpackhi_epi32(m[0], m[1]));
-    __m128i high = _mm_max_epi32(_mm_unpacklo_epi32(m[2], m[3]), _mm_unpackhi_epi32(m[2], m[3]));
-    __m128 max = _mm_castsi128_ps(_mm_max_epi32(_mm_unpacklo_epi64(low, high), _mm_unpackhi_epi64(low, high)));
+    __m128i even = _mm_max_epi32(_mm_unpacklo_epi32(m[0], m[1]), _mm_unpackhi_epi32(m[0], m[1]));
+    __m128i odd = _mm_max_epi32(_mm_unpacklo_epi32(m[2], m[3]), _mm_unpackhi_epi32(m[2], m[3]));
+    __m128 max = _mm_castsi128_ps(_mm_max_epi32(_mm_unpacklo_epi64(even, odd), _mm_unpackhi_epi64(even, odd)));
     float inverse[4];
     _mm_storeu_ps(inverse, _mm_div_ps(most, _mm_max_ps(least, max))); /* the second if one is not a number */
     _mm_storeu_ps(scale, _mm_div_ps(_mm_andnot_ps(_mm_cmplt_ps(max, least), max), most));
@@ -190,23 +193,26 @@ INLINE void round_four(const float *v, int8_t *to, float scale[4])
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7); /* as packing goes within 128 bits */
     for (int b = 0; b < 4; b++) {
         __m256 by = _mm256_set1_ps(inverse[b]);
-        __m256i q[4];
-        for (int i = 0; i < 4; i++) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(v + 32 * b + 8 * i), by));
-        __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
+        __m256i words[2];
+        for (int h = 0; h < 2; h++)
+            words[h] = _mm256_packs_epi32(_mm256_cvtps_epi32(_mm256_mul_ps(v[2 * b + h].low, by)),
+                                          _mm256_cvtps_epi32(_mm256_mul_ps(v[2 * b + h].high, by)));
+        __m256i bytes = _mm256_packs_epi16(words[0], words[1]);
         bytes = _mm256_shuffle_epi8(_mm256_permutevar8x32_epi32(bytes, order), sets);
         _mm256_storeu_si256((__m256i *)(void *)(to + 32 * b), bytes);
     }
 }
 
-/* Sums of 16 of them each. */
-INLINE void sums_of_four(const int8_t *byte, int32_t sum[4][2])
+/* Of the sums of 4 x 32 of these bytes, minus `offset` times: [..][0] is that of bytes 0 to 3 of each set, [..][1] that of
+ * bytes 4 to 7, of all sets if they are to be `whole`, else of the first two, and [..][4] and [..][5] of the others. */
+INLINE void starts_of_four(const int8_t *byte, int offset, bool whole, int32_t start[4][8])
 {
+    const __m256i by = _mm256_set1_epi8((char)offset), one = _mm256_set1_epi16(1);
     for (int b = 0; b < 4; b++) {
         __m256i bytes = _mm256_loadu_si256((const __m256i *)(const void *)(byte + 32 * b));
-        __m256i four = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes), _mm256_set1_epi16(1));
-        four = _mm256_add_epi32(four, _mm256_shuffle_epi32(four, 0x4e));
-        four = _mm256_add_epi32(four, _mm256_shuffle_epi32(four, 0xb1));
-        sum[b][0] = _mm256_extract_epi32(four, 0);
-        sum[b][1] = _mm256_extract_epi32(four, 4);
+        __m256i sum = _mm256_madd_epi16(_mm256_maddubs_epi16(by, bytes), one);
+        sum = _mm256_add_epi32(sum, _mm256_shuffle_epi32(sum, 0x4e));
+        if (whole) sum = _mm256_add_epi32(sum, _mm256_permute2x128_si256(sum, sum, 1));
+        _mm256_storeu_si256((__m256i *)(void *)start[b], _mm256_sub_epi32(_mm256_setzero_si256(), sum));
     }
 }

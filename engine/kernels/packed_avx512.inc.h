@@ -79,9 +79,11 @@ INLINE ints dot(ints sum, cell w, cell x, bool bytes)
     return _mm512_dpbusd_epi32(sum, w, x);
 }
 
-INLINE ints negative(ints v)
+INLINE ints spread_ints(const int32_t two[2])
 {
-    return _mm512_sub_epi32(_mm512_setzero_si512(), v);
+    long long value;
+    memcpy(&value, two, sizeof value);
+    return _mm512_set1_epi64(value);
 }
 
 INLINE floats pair_sums(ints a, ints b)
@@ -148,13 +150,11 @@ INLINE float sum_floats(floats v)
 /* 4 x 32 numbers as bytes in the order of the sets, and the scales that make numbers of them again: the largest magnitude, as
  * integers order it, is not finite where one of the 32 is not, and so is the scale. Below 2^-110 a block counts as zeros: the
  * inverse of its scale might be none. */
-INLINE void round_four(const float *v, int8_t *to, float scale[4])
+INLINE void round_four(const floats x[8], int8_t *to, float scale[4])
 {
     const __m512i magnitude = _mm512_set1_epi32(INT32_MAX);
     const __m128 least = _mm_set1_ps(0x1p-110f), most = _mm_set1_ps(127.0f);
-    __m512 x[8];
     __m512i m[4];
-    for (int i = 0; i < 8; i++) x[i] = _mm512_loadu_ps(v + 16 * i);
     for (int b = 0; b < 4; b++)
         m[b] = _mm512_max_epi32(_mm512_and_si512(magnitude, _mm512_castps_si512(x[2 * b])),
                                 _mm512_and_si512(magnitude, _mm512_castps_si512(x[2 * b + 1])));
@@ -174,14 +174,15 @@ INLINE void round_four(const float *v, int8_t *to, float scale[4])
     }
 }
 
-/* Sums of 16 of them each. */
-INLINE void sums_of_four(const int8_t *byte, int32_t sum[4][2])
+/* Of the sums of 4 x 32 of these bytes, minus `offset` times: [..][0] is that of bytes 0 to 3 of each set, [..][1] that of
+ * bytes 4 to 7, of all sets if they are to be `whole`, else of the first two, and [..][4] and [..][5] of the others. */
+INLINE void starts_of_four(const int8_t *byte, int offset, bool whole, int32_t start[4][8])
 {
     for (int b = 0; b < 4; b += 2) {
-        __m512i four = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), _mm512_loadu_si512(byte + 32 * b));
-        four = _mm512_add_epi32(four, _mm512_shuffle_epi32(four, _MM_PERM_BADC));
-        four = _mm512_add_epi32(four, _mm512_shuffle_epi32(four, _MM_PERM_CDAB));
-        const __m512i lanes = _mm512_castsi128_si512(_mm_setr_epi32(0, 4, 8, 12));
-        _mm_storeu_si128((__m128i *)(void *)sum[b], _mm512_castsi512_si128(_mm512_permutexvar_epi32(lanes, four)));
+        __m512i bytes = _mm512_loadu_si512(byte + 32 * b);
+        __m512i sum = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8((char)offset), bytes);
+        sum = _mm512_add_epi32(sum, _mm512_shuffle_epi32(sum, _MM_PERM_BADC));
+        if (whole) sum = _mm512_add_epi32(sum, _mm512_shuffle_i64x2(sum, sum, 0xb1));
+        _mm512_storeu_si512(start[b], _mm512_sub_epi32(_mm512_setzero_si512(), sum));
     }
 }

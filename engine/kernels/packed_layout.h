@@ -1,12 +1,12 @@
 /* packed_layout.h: how a packed matrix lies in memory (packed.h says why). Read by packed.c, which packs and decodes, and by
  * the kernels; nobody else looks inside.
  *
- * Blocks of 32 x 32 weights follow each other along the columns, then down the rows. Of a block: its weights, then, unless the
- * matrix is even, what scales them:
- *   Q8_0  1024 bytes: 16 cells of 64                           f16 scale[32 rows]
- *   Q4_0   512 bytes: 8 of 64, two cells each, in nibbles      f16 scale[32 rows]
- *   Q4_K   512 bytes: as Q4_0                                  uint8 scale[32 rows], uint8 min[32 rows]
- *   Q6_K   768 bytes: 8 as Q4_0, then 4 of 64, the two         int8 scale[2 halves of 16 columns][32 rows]
+ * Blocks of 32 x 32 weights follow each other along the columns, then down the rows; so do, in an array of their own, the 64
+ * bytes of each block that scale them, but for those of an even matrix, which are one float. Of a block:
+ *   Q8_0  1024 bytes: 16 cells of 64                      f16 scale[32 rows]
+ *   Q4_0   512 bytes: 8 of 64, two cells each in nibbles  f16 scale[32 rows]
+ *   Q4_K   512 bytes: as Q4_0                             uint8 scale[32 rows], uint8 min[32 rows]
+ *   Q6_K   768 bytes: 8 as Q4_0, then 4 of 64, the two    int8 scale[2 halves of 16 columns][32 rows]
  *          upper bits of four cells each
  * A cell is 8 x 8 weights. Cell (i, j) holds the rows of set i and the columns of set j; sets 0 and 1 share the first 16, by
  * pairs in turn (0 1 4 5 8 9 12 13 and 2 3 6 7 10 11 14 15), sets 2 and 3 the others: so the sums of neighbouring lanes of two
@@ -20,6 +20,7 @@
 enum {
     PACKED_BLOCK = 32,  /* rows and columns of a block */
     PACKED_CELL = 64,   /* bytes of a cell */
+    PACKED_SCALES = 64, /* bytes of what scales a block */
     PACKED_SUPER = 8,   /* blocks a scale in `wide` spans */
     PACKED_CRUMBS = 512 /* where a Q6_K block's upper bits start */
 };
@@ -29,10 +30,11 @@ struct packed {
     bool even;
     size_t rows, cols;
     size_t row_blocks, col_blocks, super_blocks; /* super_blocks: along the columns */
-    size_t block_bytes, scales;                  /* of a block, and where in it what scales it starts */
-    uint8_t *blocks;                             /* [row_blocks][col_blocks][block_bytes], on a multiple of 64 */
-    float *block_scale;                          /* even: [row_blocks][col_blocks] */
-    uint16_t *wide; /* f16, Q4_K: [row_blocks][super_blocks][2][32], d and dmin; Q6_K: [..][..][32], d */
+    size_t block_bytes;
+    uint8_t *blocks;    /* [row_blocks][col_blocks][block_bytes], on a multiple of 64 */
+    uint8_t *scales;    /* [row_blocks][col_blocks][PACKED_SCALES] */
+    float *block_scale; /* even, instead: [row_blocks][col_blocks] */
+    uint16_t *wide;     /* f16, Q4_K: [row_blocks][super_blocks][2][32], d and dmin; Q6_K: [row_blocks][super_blocks][32], d */
     size_t bytes;
 };
 

@@ -79,9 +79,10 @@ static ints dot(ints sum, cell w, cell x, bool bytes)
     return sum;
 }
 
-INLINE ints negative(ints v)
+INLINE ints spread_ints(const int32_t two[2])
 {
-    for (int l = 0; l < 16; l++) v.lane[l] = -v.lane[l];
+    ints v;
+    for (int l = 0; l < 16; l++) v.lane[l] = two[l % 2];
     return v;
 }
 
@@ -167,29 +168,32 @@ INLINE float sum_floats(floats v)
 /* 4 x 32 numbers as bytes in the order of the sets, and the scales that make numbers of them again: the largest magnitude, as
  * integers order it, is not finite where one of the 32 is not, and so is the scale. Below 2^-110 a block counts as zeros: the
  * inverse of its scale might be none. */
-static void round_four(const float *v, int8_t *to, float scale[4])
+static void round_four(const floats v[8], int8_t *to, float scale[4])
 {
     for (int b = 0; b < 4; b++) {
+        float x[32], max;
         uint32_t bits[32], most = 0;
-        memcpy(bits, v + 32 * b, sizeof bits);
+        memcpy(x, &v[2 * b], sizeof x);
+        memcpy(bits, x, sizeof bits);
         for (int i = 0; i < 32; i++) most = (bits[i] & 0x7fffffffu) > most ? bits[i] & 0x7fffffffu : most;
-        float max;
         memcpy(&max, &most, sizeof max);
         float inverse = 127.0f / (max < 0x1p-110f ? 0x1p-110f : max);
         scale[b] = (max < 0x1p-110f ? 0.0f : max) / 127.0f;
         for (size_t i = 0; i < 32; i++) {
-            float scaled = v[32 * b + (int)i] * inverse;
+            float scaled = x[i] * inverse;
             bool number = fabsf(scaled) < 128.0f; /* if not, the scale says so */
             to[32 * b + (int)(packed_set(i) * 8 + packed_place(i))] = number ? (int8_t)lrintf(scaled) : 0;
         }
     }
 }
 
-/* Sums of 16 of them each. */
-static void sums_of_four(const int8_t *byte, int32_t sum[4][2])
+/* Of the sums of 4 x 32 of these bytes, minus `offset` times: [..][0] is that of bytes 0 to 3 of each set, [..][1] that of
+ * bytes 4 to 7, of all sets if they are to be `whole`, else of the first two, and [..][4] and [..][5] of the others. */
+static void starts_of_four(const int8_t *byte, int offset, bool whole, int32_t start[4][8])
 {
-    for (int h = 0; h < 8; h++) {
-        sum[h / 2][h % 2] = 0;
-        for (int i = 0; i < 16; i++) sum[h / 2][h % 2] += byte[16 * h + i];
-    }
+    memset(start, 0, 4 * sizeof start[0]);
+    for (int b = 0; b < 4; b++)
+        for (int i = 0; i < 32; i++)
+            for (int part = 0; part < 2; part++)
+                if (whole || i / 16 == part) start[b][4 * part + i / 4 % 2] -= offset * byte[32 * b + i];
 }

@@ -71,7 +71,6 @@ static bool submit(descent_scheduler *scheduler, engine_stream *s, uint32_t *pro
                                           .user = s};
     load_text(l, s->index, s->generations++, prompt, &depth, &options.sampling.seed);
     options.sampling.ignore_eos = true;
-    options.draft_steps = DESCENT_DRAFT_AUTO; /* as a server does */
     options.depth = depth->depth;
     s->asked = uv_hrtime();
     s->last = 0;

@@ -89,7 +89,7 @@ static char *make_request(http_stream *s, size_t *bytes)
     for (size_t i = 0; i < shape->prompt_tokens; i++) (void)fprintf(out, i ? ",%" PRIu32 : "%" PRIu32, run->prompt[i]);
     (void)fprintf(out,
                   "],\"max_tokens\":%zu,\"ignore_eos\":true,\"seed\":%" PRId64 ",\"stream\":true,"
-                  "\"stream_options\":{\"include_usage\":true}}",
+                  "\"stream_options\":{\"include_usage\":true},\"descent\":{\"draft_steps\":0}}", /* both sides do the same */
                   shape->tokens, seed);
     if (fclose(out) != 0) {
         free(body);

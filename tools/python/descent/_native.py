@@ -136,8 +136,8 @@ class Choice(Structure):
 class GenerationReport(Structure):
     _fields_ = [
         ("end", c_int), ("status", Status), ("prompt_count", c_size_t), ("reused", c_size_t), ("deepened", c_size_t),
-        ("generated", c_size_t), ("row_steps", c_uint64), ("pauses", c_uint32), ("queue_seconds", c_double),
-        ("prompt_seconds", c_double), ("generation_seconds", c_double),
+        ("generated", c_size_t), ("drafted", c_size_t), ("accepted", c_size_t), ("row_steps", c_uint64), ("pauses", c_uint32),
+        ("queue_seconds", c_double), ("prompt_seconds", c_double), ("generation_seconds", c_double),
     ]
 
 
@@ -149,7 +149,7 @@ class GenerationCalls(Structure):
 class GenerationOptions(Structure):
     _fields_ = [
         ("prompt", POINTER(c_uint32)), ("prompt_count", c_size_t), ("limit", c_size_t), ("sampling", Sampling),
-        ("depth", Depth), ("step_scale", c_float), ("exit", Exit), ("share_group", c_uint64), ("read_prompt", c_bool),
+        ("depth", Depth), ("step_scale", c_float), ("exit", Exit), ("draft_steps", c_int), ("share_group", c_uint64), ("read_prompt", c_bool),
         ("observe", c_int), ("observe_prompt", c_bool), ("like", c_void_p), ("background", c_bool), ("calls", GenerationCalls),
         ("user", c_void_p),
     ]

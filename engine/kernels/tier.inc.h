@@ -73,38 +73,73 @@ INLINE vf load_tail(const float *p, size_t c, size_t n)
     return load(tail);
 }
 
-typedef float v4 __attribute__((vector_size(16)));
-
-/* The upper half of the lanes added to the lower, down to four. */
-INLINE v4 fold(vf v)
+/* p and q hold `size` lanes of each of several accumulators: the upper half of each is added to the lower, those of p first. */
+INLINE vf add_halves(vf p, vf q, int size)
 {
-    v4 part[LANES / 4];
-    memcpy(part, &v, sizeof v);
-    for (int half = LANES / 8; half > 0; half /= 2)
-        for (int i = 0; i < half; i++) part[i] += part[i + half];
+    switch (size) {
+#if LANES == 16
+    case 16:
+        return __builtin_shufflevector(p, q, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
+               __builtin_shufflevector(p, q, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+    case 8:
+        return __builtin_shufflevector(p, q, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
+               __builtin_shufflevector(p, q, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+    case 4:
+        return __builtin_shufflevector(p, q, 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29) +
+               __builtin_shufflevector(p, q, 2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31);
+    default:
+        return __builtin_shufflevector(p, q, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30) +
+               __builtin_shufflevector(p, q, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+#elif LANES == 8
+    case 8:
+        return __builtin_shufflevector(p, q, 0, 1, 2, 3, 8, 9, 10, 11) +
+               __builtin_shufflevector(p, q, 4, 5, 6, 7, 12, 13, 14, 15);
+    case 4:
+        return __builtin_shufflevector(p, q, 0, 1, 4, 5, 8, 9, 12, 13) +
+               __builtin_shufflevector(p, q, 2, 3, 6, 7, 10, 11, 14, 15);
+    default:
+        return __builtin_shufflevector(p, q, 0, 2, 4, 6, 8, 10, 12, 14) +
+               __builtin_shufflevector(p, q, 1, 3, 5, 7, 9, 11, 13, 15);
+#else
+    case 4:
+        return __builtin_shufflevector(p, q, 0, 1, 4, 5) + __builtin_shufflevector(p, q, 2, 3, 6, 7);
+    default:
+        return __builtin_shufflevector(p, q, 0, 2, 4, 6) + __builtin_shufflevector(p, q, 1, 3, 5, 7);
+#endif
+    }
+}
+
+/* Of n accumulators with `size` lanes each, half as many vectors of those with half as many lanes. */
+INLINE int add_level(vf *part, int n, int size)
+{
+    if (n == 1) part[0] = add_halves(part[0], part[0], size);
+    for (int i = 0; i < n / 2; i++) part[i] = add_halves(part[2 * i], part[2 * i + 1], size);
+    return n > 1 ? n / 2 : 1;
+}
+
+/* The lanes of n accumulators added up, sum i in lane i; n is a power of two, at most LANES, and a constant where it is called.
+ * Each is the same tree: the upper half of the lanes to the lower, down to one. */
+INLINE vf sum_lanes(vf *part, int n)
+{
+    n = add_level(part, n, LANES);
+    n = add_level(part, n, LANES / 2);
+    if (LANES > 4) n = add_level(part, n, LANES / 4);
+    if (LANES > 8) n = add_level(part, n, LANES / 8);
     return part[0];
 }
 
-/* The lanes of one vector added up: (l0 + l2) + (l1 + l3) of the four that fold leaves. */
-INLINE float sum_lanes(vf v)
-{
-    v4 f = fold(v);
-    return (f[0] + f[2]) + (f[1] + f[3]);
-}
-
-/* sum_lanes of two vectors at once, the same additions side by side. */
-INLINE void sum_lanes_2(vf a, vf b, float *sum_a, float *sum_b)
-{
-    v4 fa = fold(a), fb = fold(b);
-    v4 even = __builtin_shufflevector(fa, fb, 0, 4, 2, 6), odd = __builtin_shufflevector(fa, fb, 1, 5, 3, 7);
-    v4 upper_even = __builtin_shufflevector(even, even, 2, 3, 2, 3);
-    v4 upper_odd = __builtin_shufflevector(odd, odd, 2, 3, 2, 3);
-    v4 sum = (even + upper_even) + (odd + upper_odd);
-    *sum_a = sum[0];
-    *sum_b = sum[1];
-}
-
 /* ---- W x ------------------------------------------------------------------------------------------------------- */
+
+/* out[r] (+)= the lanes of sum[r][m] added up, for r from `first` on, n of them as sum_lanes takes them. */
+INLINE void put_sums(vf sum[ALONE][MANY], int m, int first, int n, float *out, bool add)
+{
+    vf part[ALONE];
+    float value[LANES];
+    for (int i = 0; i < n; i++) part[i] = sum[first + i][m];
+    vf total = sum_lanes(part, n);
+    memcpy(value, &total, sizeof value);
+    for (int i = 0; i < n; i++) out[first + i] = add ? out[first + i] + value[i] : value[i];
+}
 
 /* RB rows of W against MB vectors; both are constants where it is called, so the accumulators stay in registers. */
 INLINE void project_block(const matrix *w, number_type type, const float *x, size_t x_stride, float *y, size_t y_stride,
@@ -130,11 +165,10 @@ INLINE void project_block(const matrix *w, number_type type, const float *x, siz
             for (int m = 0; m < MB; m++) sum[r][m] += wv * load_tail(x + (size_t)m * x_stride, whole, cols);
         }
     }
+    int set = RB == 8 && LANES >= 8 ? 8 : RB >= 4 ? 4 : 1; /* RB is 8, 6, 4 or 1: one or two sets */
     for (int m = 0; m < MB; m++) {
-        float *out = y + (size_t)m * y_stride + row, value[ALONE];
-        for (int r = 0; r + 1 < RB; r += 2) sum_lanes_2(sum[r][m], sum[r + 1][m], &value[r], &value[r + 1]);
-        if (RB == 1) value[0] = sum_lanes(sum[0][m]);
-        for (int r = 0; r < RB; r++) out[r] = add ? out[r] + value[r] : value[r];
+        put_sums(sum, m, 0, set, y + (size_t)m * y_stride + row, add);
+        if (RB > set) put_sums(sum, m, set, RB - set, y + (size_t)m * y_stride + row, add);
     }
 }
 
@@ -490,7 +524,7 @@ static float softmax(float *a, size_t n)
         memcpy(a + i, &e, (n - i) * sizeof(float));
         sum += e;
     }
-    float total = sum_lanes(sum), inverse = 1.0f / total;
+    float total = sum_lanes(&sum, 1)[0], inverse = 1.0f / total;
     for (size_t i = 0; i < n; i++) a[i] *= inverse;
     return max + logf(total);
 }

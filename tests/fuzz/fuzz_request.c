@@ -5,6 +5,7 @@
 
 #include "utf8.h"
 
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,6 +46,7 @@ static void check_depth(const generation_request *r, const request_limits *limit
     require(!descent_depth_parse(r->model->model, descent_depth_format(r->model->model, r->depth, text), &again, &status));
     require(!memcmp(&again, &r->depth, sizeof again));
     require(r->step_scale > 0 && r->step_scale <= 4);
+    require(r->exit.threshold >= 0 && r->exit.threshold <= FLT_MAX && r->exit.min_steps > 0 && r->exit.check_every > 0);
 }
 
 static void check_prompts(const generation_request *r, const request_limits *limits)

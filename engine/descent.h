@@ -63,6 +63,19 @@ DESCENT_API const char *descent_version(void);
  * first call into the library, from the CPU's features; the environment variable DESCENT_ISA names a lower one to force it. */
 DESCENT_API const char *descent_isa(void);
 
+/* How products with numbers of a type are computed on this instruction set: one line of a table fixed at build. Whether one row
+ * is multiplied or several, it is the same sums in the same order, and so the same bits. */
+typedef struct descent_path {
+    const char *numbers;    /* of weights: "F32" .. "Q6_K"; of pages: "f32", "f16", "bf16", "q8" */
+    bool pages;             /* of pages */
+    const char *arithmetic; /* what is multiplied and added up, and by what: "int8 to int32, vpdpbusd" */
+    const char *one;        /* how the numbers come to it where one row is multiplied */
+    const char *several;    /* where several are */
+} descent_path;
+
+/* The i-th line. False when i is past the last. */
+DESCENT_API bool descent_path_at(size_t i, descent_path *path);
+
 /* ---- Depth ----------------------------------------------------------------------------------------------------- */
 
 #define DESCENT_MAX_STEPS 65535u

@@ -157,6 +157,32 @@ static void print_contents(const report *r)
     }
 }
 
+static bool has_type(const report *r, const char *type)
+{
+    descent_tensor_info tensor;
+    for (size_t i = 0; descent_model_tensor(r->model, i, &tensor); i++)
+        if (!strcmp(tensor.type, type)) return true;
+    return false;
+}
+
+/* The next line of the engine's table that is of the model's weights or of the pages asked for; *i moves past it. */
+static bool next_path(const report *r, size_t *i, descent_path *path)
+{
+    while (descent_path_at((*i)++, path))
+        if (path->pages ? !strcmp(path->numbers, page_type_names[r->page_type]) : has_type(r, path->numbers)) return true;
+    return false;
+}
+
+static void print_paths(const report *r)
+{
+    descent_path path;
+    print_heading("Products");
+    printf("  %-8s %-6s %-36s %-34s %s\n", "of", "type", "arithmetic", "one row", "several rows");
+    for (size_t i = 0; next_path(r, &i, &path);)
+        printf("  %-8s %-6s %-36s %-34s %s\n", path.pages ? "history" : "weights", path.numbers, path.arithmetic, path.one,
+               path.several);
+}
+
 static void print_memory(const report *r)
 {
     char label[96], depth[16];
@@ -175,6 +201,7 @@ static void print_text(const report *r)
     print_model(r);
     print_tokenizer(r);
     print_contents(r);
+    print_paths(r);
     print_memory(r);
 }
 
@@ -233,23 +260,33 @@ static json_t *tensors_json(const report *r)
     return list;
 }
 
+static json_t *paths_json(const report *r)
+{
+    descent_path path;
+    json_t *list = json_array();
+    for (size_t i = 0; next_path(r, &i, &path);)
+        json_array_append_new(list,
+                              json_pack("{ss ss ss ss ss}", "of", path.pages ? "history" : "weights", "type", path.numbers,
+                                        "arithmetic", path.arithmetic, "one_row", path.one, "several_rows", path.several));
+    return list;
+}
+
 static int print_json(const report *r)
 {
     const descent_model_info *info = r->info;
     char fingerprint[17];
     snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, info->fingerprint);
     json_t *history = r->history_bytes <= INT64_MAX ? json_integer((json_int_t)r->history_bytes) : json_null();
-    json_t *memory =
-        json_pack("{sI sI sI so ss so}", "file_bytes", (json_int_t)info->file_bytes, "resident_bytes",
-                  (json_int_t)info->resident_bytes, "context", (json_int_t)r->context, "steps",
-                  depth_json(r, r->depth), "page_type", page_type_names[r->page_type], "history_bytes", history);
-    json_t *object =
-        json_pack("{so so ss ss ss sI ss sI sI sI sI so sb ss so so so so}", "file", text_json(r->path), "name",
-                  text_json(info->name), "family", info->family, "variant", info->variant, "weight_type", info->weight_type,
-                  "parameters", (json_int_t)info->parameters, "fingerprint", fingerprint, "width", (json_int_t)info->width,
-                  "vocab", (json_int_t)info->vocab, "context", (json_int_t)info->context, "layers", (json_int_t)info->layers,
-                  "trained_steps", depth_json(r, info->trained), "deepens", info->deepens, "isa", descent_isa(), "tokenizer",
-                  tokenizer_json(r), "metadata", metadata_json(r), "tensors", tensors_json(r), "memory", memory);
+    json_t *memory = json_pack("{sI sI sI so ss so}", "file_bytes", (json_int_t)info->file_bytes, "resident_bytes",
+                               (json_int_t)info->resident_bytes, "context", (json_int_t)r->context, "steps",
+                               depth_json(r, r->depth), "page_type", page_type_names[r->page_type], "history_bytes", history);
+    json_t *object = json_pack(
+        "{so so ss ss ss sI ss sI sI sI sI so sb ss so so so so so}", "file", text_json(r->path), "name", text_json(info->name),
+        "family", info->family, "variant", info->variant, "weight_type", info->weight_type, "parameters",
+        (json_int_t)info->parameters, "fingerprint", fingerprint, "width", (json_int_t)info->width, "vocab",
+        (json_int_t)info->vocab, "context", (json_int_t)info->context, "layers", (json_int_t)info->layers, "trained_steps",
+        depth_json(r, info->trained), "deepens", info->deepens, "isa", descent_isa(), "tokenizer", tokenizer_json(r),
+        "metadata", metadata_json(r), "tensors", tensors_json(r), "products", paths_json(r), "memory", memory);
     return json_output(object, 9);
 }
 

@@ -50,6 +50,19 @@ def test_depth_of_both_kinds(descent, shipped):
     assert asked["memory"]["steps"] == {"attention": 3, "mlp": 1}
 
 
+def test_products(descent, shipped, monkeypatch):
+    """A line for each type the model's tensors have and one for the pages: of the instruction set in use."""
+    model = shipped("nrgpt-shakespeare")
+
+    def products(*options):
+        return {(p["of"], p["type"]): p["arithmetic"] for p in info(descent, model, *options)["products"]}
+
+    monkeypatch.setenv("DESCENT_ISA", "portable")
+    assert products() == {("weights", "F32"): "f32, 4 lanes", ("history", "f32"): "f32, 4 lanes"}
+    assert set(products("--page-type", "q8")) == {("weights", "F32"), ("history", "q8")}
+    assert "f32, 4 lanes" in descent("info", model).text
+
+
 def test_memory_of_histories(descent, shipped):
     """A plane of NRGPT is C numbers a token: doubling T or halving the page type shows in exactly those bytes."""
     model = shipped("nrgpt-shakespeare")

@@ -128,7 +128,7 @@ void test_model_free(test_model *model)
 const char *test_model_words(const test_model *model)
 {
     static char words[320];
-    static const char *const types[] = {"F32", "F16", "BF16", "Q8_0"};
+    static const char *const types[] = {"F32", "F16", "BF16", "Q8_0", "Q4_0"};
     int n = snprintf(words, sizeof words, "%s %s C=%zu V=%zu context=%zu heads=%zu hidden=%zu layers=%zu T=%u,%u",
                      test_family_name(model->family), types[model->weight], model->width, model->vocab, model->context,
                      model->heads, model->hidden, model->layers, model->steps[0], model->steps[1]);

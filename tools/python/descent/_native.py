@@ -59,6 +59,10 @@ class ModelInfo(Structure):
     ]
 
 
+class Path(Structure):
+    _fields_ = [("numbers", c_char_p), ("pages", c_bool), ("arithmetic", c_char_p), ("one", c_char_p), ("several", c_char_p)]
+
+
 class TensorInfo(Structure):
     _fields_ = [("name", c_char_p), ("type", c_char_p), ("n_dims", c_uint32), ("dims", c_uint64 * 4), ("bytes", c_uint64)]
 
@@ -164,7 +168,7 @@ class SchedulerState(Structure):
 
 
 STRUCTS = {
-    "descent_status": Status, "descent_depth": Depth, "descent_exit": Exit, "descent_model_info": ModelInfo, "descent_tensor_info": TensorInfo,
+    "descent_status": Status, "descent_depth": Depth, "descent_path": Path, "descent_exit": Exit, "descent_model_info": ModelInfo, "descent_tensor_info": TensorInfo,
     "descent_tokenizer_info": TokenizerInfo, "descent_text_part": TextPart, "descent_cache_options": CacheOptions,
     "descent_cache_usage": CacheUsage,
     "descent_sequence_options": SequenceOptions, "descent_site": Site, "descent_observation": Observation,
@@ -185,6 +189,7 @@ _size = POINTER(c_size_t)
 FUNCTIONS = {
     "descent_version": (c_char_p, []),
     "descent_isa": (c_char_p, []),
+    "descent_path_at": (c_bool, [c_size_t, POINTER(Path)]),
     "descent_model_open": (c_int, [c_char_p, _out, _status]),
     "descent_model_read": (c_int, [c_char_p, _out, _status]),
     "descent_model_close": (None, [_handle]),

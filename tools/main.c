@@ -21,7 +21,7 @@ static const subcommand subcommands[] = {
     {"eval", "loss, perplexity and bits per byte over a text, or exact match over questions", command_eval},
     {"info", "what is in a model file and what memory it takes", command_info},
     {"quantize", "write a model again in a smaller type", command_quantize},
-    {"bench", "measure a server beside the engine alone", command_bench},
+    {"bench", "what a model takes on this machine, and what a server adds", command_bench},
 };
 
 enum { N_SUBCOMMANDS = sizeof subcommands / sizeof *subcommands };

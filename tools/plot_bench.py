@@ -168,7 +168,7 @@ def picture(told):
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
            'font-family="sans-serif" font-size="12">', f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>',
            f'<text x="{LEFT}" y="22" font-size="15" font-weight="bold">Tokens/s of one text</text>',
-           f'<text x="{LEFT}" y="{HEIGHT - 10}" fill="#555">{escape(machine(told))}</text>']
+           f'<text x="{LEFT}" y="{HEIGHT - 8}" font-size="9.5" fill="#555">{escape(machine(told))}</text>']
     return "\n".join([*out, *by_depth(told), *by_context(told), "</svg>", ""])
 
 

@@ -17,6 +17,7 @@ enum {
     NEAR = 16,         /* blocks along the outer loop that stay in the first cache level while all vectors go by */
     FOUR = 4,          /* blocks rounded at a time, */
     RUN = 16,          /* and rounded before the first of them is used */
+    AHEAD = 4096,      /* bytes of weights that are fetched before they are used */
     SETS = 4,          /* of a block's rows or columns, 8 each */
     HALVES = 2         /* of 16 */
 };
@@ -122,6 +123,7 @@ INLINE void close_outputs(float *out, size_t block, size_t first, size_t last, c
 /* A matrix's types and layouts, which are constants where the functions below are called. */
 typedef struct packed_at {
     const uint8_t *weights, *scales;
+    size_t bytes;        /* of weights */
     const uint8_t *wide; /* f16: d[32], and for Q4_K dmin[32] */
     float block_scale;
 } packed_at;
@@ -130,7 +132,7 @@ INLINE packed_at block_of(const packed *w, number_type type, bool even, size_t r
 {
     size_t at = row_block * w->col_blocks + col_block, super = row_block * w->super_blocks + col_block / PACKED_SUPER;
     size_t weights = type == NUMBER_Q8_0 ? 1024 : type == NUMBER_Q6_K ? 768 : 512;
-    packed_at b = {.weights = w->blocks + at * weights};
+    packed_at b = {.weights = w->blocks + at * weights, .bytes = weights};
     if (even)
         b.block_scale = w->block_scale[at];
     else
@@ -138,6 +140,18 @@ INLINE packed_at block_of(const packed *w, number_type type, bool even, size_t r
     if (type == NUMBER_Q4_K) b.wide = (const uint8_t *)(w->wide + super * 2 * PACKED_BLOCK);
     if (type == NUMBER_Q6_K) b.wide = (const uint8_t *)(w->wide + super * PACKED_BLOCK);
     return b;
+}
+
+/* Weights `ahead` bytes further on, if that is not 0: where much is done with a line, those to come would be asked for late. */
+INLINE void fetch_ahead(packed_at b, size_t ahead)
+{
+    for (size_t line = 0; ahead > 0 && line < b.bytes; line += 64) __builtin_prefetch(b.weights + ahead + line);
+}
+
+/* While `count` vectors go by: what is read next is next in memory, or if there are many, one block of rows further down. */
+INLINE size_t ahead_of(const packed *w, size_t count)
+{
+    return count <= TOGETHER ? AHEAD : w->col_blocks * w->block_bytes;
 }
 
 /* Scales of rows 16 `rows` to 16 `rows` + 15; of Q6_K, for the columns of half `half`. */
@@ -187,7 +201,7 @@ INLINE void project_packed_block(packed_at b, number_type type, bool even, const
 
 /* Rows of one block of rows, over columns of blocks [first, last), which are those rounded in x. */
 INLINE void project_packed_rows(const product *p, number_type type, bool even, const activations *x, size_t row_block,
-                                size_t first, size_t last, size_t vector, size_t in_batch, int MB)
+                                size_t first, size_t last, size_t vector, size_t in_batch, size_t ahead, int MB)
 {
     const packed *w = p->w->packed;
     float edge[TOGETHER][PACKED_BLOCK], *out[TOGETHER];
@@ -199,7 +213,9 @@ INLINE void project_packed_rows(const product *p, number_type type, bool even, c
         at[m] = (in_batch + (size_t)m) * (last - first);
     }
     for (size_t b = first; b < last; b++) {
-        project_packed_block(block_of(w, type, even, row_block, b), type, even, x, at, MB, y);
+        packed_at here = block_of(w, type, even, row_block, b);
+        fetch_ahead(here, ahead);
+        project_packed_block(here, type, even, x, at, MB, y);
         for (int m = 0; m < MB; m++) at[m]++;
     }
     for (int m = 0; m < MB; m++) {
@@ -215,15 +231,17 @@ INLINE void project_packed_as(const product *p, number_type type, bool even)
     activations x;
     for (size_t m = 0; m < p->count; m += BATCH) {
         size_t count = p->count - m < BATCH ? p->count - m : BATCH;
-        size_t chunk = count > 1 ? NEAR : ROUNDED / PACKED_BLOCK;
+        size_t chunk = count > TOGETHER ? NEAR : ROUNDED / PACKED_BLOCK / count;
+        /* One vector is through with a line of bytes before the next is late: what fetches ahead would only be in its way. */
+        size_t ahead = count == 1 && type == NUMBER_Q8_0 ? 0 : ahead_of(p->w->packed, count);
         for (size_t b = p->first_col / PACKED_BLOCK; b < last_col; b += chunk) {
             size_t end = b + chunk < last_col ? b + chunk : last_col;
             round_vectors(&x, type, p->in + m * p->in_stride, p->in_stride, count, b, end, p->first_col, p->last_col);
             for (size_t r = first_row; r < last_row; r++) {
                 size_t v = 0;
                 for (; v + TOGETHER <= count; v += TOGETHER)
-                    project_packed_rows(p, type, even, &x, r, b, end, m + v, v, TOGETHER);
-                for (; v < count; v++) project_packed_rows(p, type, even, &x, r, b, end, m + v, v, 1);
+                    project_packed_rows(p, type, even, &x, r, b, end, m + v, v, v == 0 ? ahead : 0, TOGETHER);
+                for (; v < count; v++) project_packed_rows(p, type, even, &x, r, b, end, m + v, v, v == 0 ? ahead : 0, 1);
             }
         }
     }
@@ -329,13 +347,14 @@ INLINE void back_packed_block(packed_at b, number_type type, turned_block t[HALV
 }
 
 /* Into the 32 n numbers of each out[m], which are the columns of blocks [first, first + n). */
-INLINE void back_packed_even(const packed *w, number_type type, const back_rows *rows, size_t first, size_t n, int MB,
-                             float *const out[TOGETHER])
+INLINE void back_packed_even(const packed *w, number_type type, const back_rows *rows, size_t first, size_t n, size_t ahead,
+                             int MB, float *const out[TOGETHER])
 {
     turned_block t[HALVES][TOGETHER];
     for (int m = 0; m < MB; m++) t[0][m] = spread_block(type, rows->byte[m], rows->start[m]);
     for (size_t c = 0; c < n; c++) {
         packed_at b = block_of(w, type, true, rows->row_block, first + c);
+        fetch_ahead(b, ahead);
         float scale[HALVES][TOGETHER], *to[TOGETHER];
         for (int m = 0; m < MB; m++) {
             scale[0][m] = b.block_scale * rows->scale[m];
@@ -345,8 +364,8 @@ INLINE void back_packed_even(const packed *w, number_type type, const back_rows 
     }
 }
 
-INLINE void back_packed_folded(const packed *w, number_type type, const back_rows *rows, size_t first, size_t n, int MB,
-                               float *const out[TOGETHER])
+INLINE void back_packed_folded(const packed *w, number_type type, const back_rows *rows, size_t first, size_t n, size_t ahead,
+                               int MB, float *const out[TOGETHER])
 {
     folded f[TOGETHER];
     for (int m = 0; m < MB; m++) fold_scales(&f[m], w, type, rows->u[m], rows->row_block, first, n);
@@ -361,14 +380,15 @@ INLINE void back_packed_folded(const packed *w, number_type type, const back_row
             if (type == NUMBER_Q4_K) min[m] = f[m].min[c];
             to[m] = out[m] + c * PACKED_BLOCK;
         }
-        back_packed_block(block_of(w, type, false, rows->row_block, first + c), type, t, (const float(*)[TOGETHER])scale, min,
-                          MB, to);
+        packed_at b = block_of(w, type, false, rows->row_block, first + c);
+        fetch_ahead(b, ahead);
+        back_packed_block(b, type, t, (const float(*)[TOGETHER])scale, min, MB, to);
     }
 }
 
 /* One block of rows of MB vectors into the columns of blocks [first, last). at[m] is where in `u` a vector's rows are. */
 INLINE void back_packed_row(const product *p, number_type type, bool even, const activations *u, const size_t *at,
-                            size_t row_block, size_t first, size_t last, size_t vector, int MB)
+                            size_t row_block, size_t first, size_t last, size_t vector, size_t ahead, int MB)
 {
     const packed of_w = *p->w->packed, *w = &of_w; /* copies: as far as the compiler knows, out may lie over them */
     const product part = *p;
@@ -395,9 +415,9 @@ INLINE void back_packed_row(const product *p, number_type type, bool even, const
                 out[m] = open_outputs(all + (size_t)m * part.out_stride, c, part.first_col, part.last_col, column_edge[m]);
         }
         if (even)
-            back_packed_even(w, type, &rows, c, n, MB, out);
+            back_packed_even(w, type, &rows, c, n, ahead, MB, out);
         else
-            back_packed_folded(w, type, &rows, c, n, MB, out);
+            back_packed_folded(w, type, &rows, c, n, ahead, MB, out);
         for (int m = 0; edge && m < MB; m++)
             close_outputs(all + (size_t)m * part.out_stride, c, part.first_col, part.last_col, column_edge[m]);
     }
@@ -406,15 +426,16 @@ INLINE void back_packed_row(const product *p, number_type type, bool even, const
 INLINE void back_packed_rows(const product *p, number_type type, bool even, const activations *u, size_t first_row,
                              size_t last_row, size_t first_col, size_t last_col, size_t vector, size_t count)
 {
+    size_t ahead = ahead_of(p->w->packed, count);
     for (size_t r = first_row; r < last_row; r++) {
         size_t v = 0, at[TOGETHER];
         for (; v + TOGETHER <= count; v += TOGETHER) {
             for (size_t m = 0; m < TOGETHER; m++) at[m] = (v + m) * (last_row - first_row) + r - first_row;
-            back_packed_row(p, type, even, u, at, r, first_col, last_col, vector + v, TOGETHER);
+            back_packed_row(p, type, even, u, at, r, first_col, last_col, vector + v, v == 0 ? ahead : 0, TOGETHER);
         }
         for (; v < count; v++) {
             at[0] = v * (last_row - first_row) + r - first_row;
-            back_packed_row(p, type, even, u, at, r, first_col, last_col, vector + v, 1);
+            back_packed_row(p, type, even, u, at, r, first_col, last_col, vector + v, v == 0 ? ahead : 0, 1);
         }
     }
 }
@@ -426,7 +447,7 @@ INLINE void back_packed_as(const product *p, number_type type, bool even)
     activations u;
     for (size_t m = 0; m < p->count; m += BATCH) {
         size_t count = p->count - m < BATCH ? p->count - m : BATCH;
-        size_t rows = ROUNDED / PACKED_BLOCK / count, columns = count > 1 ? NEAR : last_col - first_col + 1;
+        size_t rows = ROUNDED / PACKED_BLOCK / count, columns = count > TOGETHER ? NEAR : last_col - first_col + 1;
         for (size_t r = p->first_row / PACKED_BLOCK; r < last_row; r += rows) {
             size_t end = r + rows < last_row ? r + rows : last_row;
             if (even) round_vectors(&u, type, p->in + m * p->in_stride, p->in_stride, count, r, end, p->first_row, p->last_row);

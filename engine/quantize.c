@@ -3,14 +3,15 @@
  * encodings are blocks.c's, the file gguf_write.c's. Which tensors are matrices, and how wide they are without padding, is
  * known from the model's loading. See "Quantization" in descent.h. */
 #include "blocks.h"
+#include "cpus.h"
 #include "gguf_write.h"
 #include "importance.h"
+#include "parallel.h"
 #include "status.h"
 
 #include <fnmatch.h>
 #include <inttypes.h>
 #include <math.h>
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -324,18 +325,23 @@ static descent_code allocate(conversion *c, size_t threads, descent_status *stat
     return descent_fail(status, DESCENT_NO_MEMORY, "no memory for tensor %s, %zu x %zu", c->p->from->name, c->rows, c->cols);
 }
 
-static descent_code convert(const planned *p, int threads, gguf_output *out, descent_quantized_tensor *told,
+static void convert_part(const void *arg, size_t band, unsigned thread)
+{
+    const conversion *c = arg;
+    convert_band(c, band, c->scratch + thread * c->scratch_stride);
+}
+
+static descent_code convert(const planned *p, team *threads, gguf_output *out, descent_quantized_tensor *told,
                             descent_status *status)
 {
     conversion c = {.p = p, .rows = p->w->rows, .cols = p->w->cols, .padded = (size_t)p->dims[0]};
     c.from_stride = (size_t)row_bytes(gguf_type_find(p->from->type), p->from->dims[0]);
     c.to_stride = (size_t)row_bytes(p->type, c.padded);
-    descent_code code = allocate(&c, (size_t)threads, status);
+    descent_code code = allocate(&c, team_threads(threads), status);
     for (size_t i = 0; i < c.padded && code == DESCENT_OK; i++) /* padding is zero in every type: its weight is no matter */
         c.col_weights[i] = p->importance && i < c.cols ? p->importance->cols[i] : 1;
     if (code == DESCENT_OK) {
-#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(dynamic)
-        for (size_t i = 0; i < c.n_bands; i++) convert_band(&c, i, c.scratch + (size_t)omp_get_thread_num() * c.scratch_stride);
+        team_share(threads, c.n_bands, convert_part, &c);
         double squares = 0, errors = 0, numbers = (double)c.rows * (double)c.cols;
         for (size_t i = 0; i < c.n_bands && code == DESCENT_OK; i++) {
             squares += c.bands[i].squares;
@@ -355,7 +361,7 @@ static descent_code convert(const planned *p, int threads, gguf_output *out, des
 
 /* ---- The file --------------------------------------------------------------------------------------------------- */
 
-static descent_code write_tensor(const descent_quantize_options *o, const planned *p, int threads, gguf_output *out,
+static descent_code write_tensor(const descent_quantize_options *o, const planned *p, team *threads, gguf_output *out,
                                  descent_status *status)
 {
     descent_quantized_tensor told = {.name = p->from->name,
@@ -381,13 +387,15 @@ static descent_code write_file(const gguf_file *file, const char *path, const de
                                descent_status *status)
 {
     gguf_output *out;
-    int threads = o->threads ? (int)o->threads : omp_get_num_procs();
     descent_code code = gguf_output_create(path, o->replace, &out, status);
     if (code != DESCENT_OK) return code;
+    team *threads = team_create(o->threads ? o->threads : cpus_available());
+    if (!threads) code = descent_fail(status, DESCENT_NO_MEMORY, "no memory for threads");
     declare(out, file, o, plan);
-    code = gguf_output_begin(out, gguf_alignment(file), status);
+    if (code == DESCENT_OK) code = gguf_output_begin(out, gguf_alignment(file), status);
     for (size_t i = 0; i < gguf_tensor_count(file) && code == DESCENT_OK; i++)
         code = write_tensor(o, &plan[i], threads, out, status);
+    team_destroy(threads);
     if (code == DESCENT_OK) return gguf_output_finish(out, status);
     gguf_output_discard(out);
     return code;

@@ -72,45 +72,52 @@ static void file_q4_k_scale(const uint8_t *super, size_t s, uint8_t *scale, uint
 
 /* ---- The kernels' side ------------------------------------------------------------------------------------------- */
 
-/* Where the weight of row r and column c of a block is. */
-typedef struct place {
-    size_t byte;
-    unsigned shift;
-} place;
-
-static place low_place(number_type type, size_t r, size_t c)
+/* Where a row's weights begin in a block, and from there that of column c; nibbles of the lower two sets of rows are the lower
+ * ones of their bytes. */
+static size_t row_place(number_type type, size_t r)
 {
-    size_t i = packed_set(r), j = packed_set(c), at = packed_place(r) * 8 + packed_place(c);
-    if (type == NUMBER_Q8_0) return (place){(j * 4 + i) * PACKED_CELL + at, 0};
-    return (place){(j * 2 + i % 2) * PACKED_CELL + at, i < 2 ? 0 : 4};
+    return (type == NUMBER_Q8_0 ? packed_set(r) : packed_set(r) % 2) * PACKED_CELL + packed_place(r) * 8;
 }
 
-static place high_place(size_t r, size_t c)
+static size_t column_place(number_type type, size_t c)
 {
-    size_t at = packed_place(r) * 8 + packed_place(c);
-    return (place){PACKED_CRUMBS + packed_set(c) * PACKED_CELL + at, 2 * (unsigned)packed_set(r)};
+    return packed_set(c) * (type == NUMBER_Q8_0 ? 4 : 2) * PACKED_CELL + packed_place(c);
 }
 
-static void put_weight(number_type type, uint8_t *block, size_t r, size_t c, uint8_t w)
+static unsigned nibble_shift(size_t r)
 {
-    place low = low_place(type, r, c);
-    if (type == NUMBER_Q8_0) {
-        block[low.byte] = w;
-        return;
+    return packed_set(r) < 2 ? 0 : 4;
+}
+
+/* Q6_K's upper bits: of row r and column c, in bits 2 set(r) and up. */
+static size_t crumb_place(size_t r, size_t c)
+{
+    return PACKED_CRUMBS + packed_set(c) * PACKED_CELL + packed_place(r) * 8 + packed_place(c);
+}
+
+/* Row r of a block that is zeros where that row will be. */
+static void put_row(number_type type, uint8_t *block, size_t r, const uint8_t w[PACKED_BLOCK])
+{
+    uint8_t *row = block + row_place(type, r);
+    for (size_t c = 0; c < PACKED_BLOCK; c++) {
+        uint8_t *to = row + column_place(type, c);
+        *to = type == NUMBER_Q8_0 ? w[c] : (uint8_t)(*to | (w[c] & 15) << nibble_shift(r));
     }
-    block[low.byte] = (uint8_t)(block[low.byte] | (w & 15) << low.shift);
-    if (type != NUMBER_Q6_K) return;
-    place high = high_place(r, c);
-    block[high.byte] = (uint8_t)(block[high.byte] | (w >> 4) << high.shift);
+    for (size_t c = 0; type == NUMBER_Q6_K && c < PACKED_BLOCK; c++) {
+        uint8_t *to = block + crumb_place(r, c);
+        *to = (uint8_t)(*to | (w[c] >> 4) << 2 * packed_set(r));
+    }
 }
 
-static uint8_t get_weight(number_type type, const uint8_t *block, size_t r, size_t c)
+static void get_row(number_type type, const uint8_t *block, size_t r, uint8_t w[PACKED_BLOCK])
 {
-    place low = low_place(type, r, c), high = high_place(r, c);
-    if (type == NUMBER_Q8_0) return block[low.byte];
-    unsigned w = block[low.byte] >> low.shift & 15u;
-    if (type == NUMBER_Q6_K) w |= (block[high.byte] >> high.shift & 3u) << 4;
-    return (uint8_t)w;
+    const uint8_t *row = block + row_place(type, r);
+    for (size_t c = 0; c < PACKED_BLOCK; c++) {
+        uint8_t stored = row[column_place(type, c)];
+        w[c] = type == NUMBER_Q8_0 ? stored : stored >> nibble_shift(r) & 15;
+    }
+    for (size_t c = 0; type == NUMBER_Q6_K && c < PACKED_BLOCK; c++)
+        w[c] = (uint8_t)(w[c] | (block[crumb_place(r, c)] >> 2 * packed_set(r) & 3) << 4);
 }
 
 static uint8_t offset_of(number_type type)
@@ -185,7 +192,8 @@ static void pack_block(packed *p, const uint8_t *data, size_t stride, size_t row
             file_weights(p->type, row, b, w);
             pack_scale(p, row, r, b);
         }
-        for (size_t c = 0; c < PACKED_BLOCK; c++) put_weight(p->type, block, in_block, c, c < n ? w[c] : zero);
+        for (size_t c = n; c < PACKED_BLOCK; c++) w[c] = zero;
+        put_row(p->type, block, in_block, w);
     }
 }
 
@@ -279,13 +287,14 @@ void packed_row(const packed *p, size_t r, float *out, bool add)
 {
     enum { RUN = 16 }; /* columns that share their scale, whatever the type */
     float offset = (float)offset_of(p->type);
+    uint8_t stored[PACKED_BLOCK];
     for (size_t first = 0; first < p->cols; first += RUN) {
         size_t b = first / PACKED_BLOCK, end = first + RUN < p->cols ? first + RUN : p->cols;
-        const uint8_t *block = block_at(p, r / PACKED_BLOCK, b);
         float scale, min;
+        if (first % PACKED_BLOCK == 0) get_row(p->type, block_at(p, r / PACKED_BLOCK, b), r % PACKED_BLOCK, stored);
         row_scale(p, r, b, first % PACKED_BLOCK / RUN, &scale, &min);
         for (size_t c = first; c < end; c++) {
-            float w = scale * ((float)get_weight(p->type, block, r % PACKED_BLOCK, c % PACKED_BLOCK) - offset);
+            float w = scale * ((float)stored[c % PACKED_BLOCK] - offset);
             if (p->type == NUMBER_Q4_K) w -= min;
             out[c] = add ? out[c] + w : w;
         }

@@ -214,9 +214,38 @@ static void kinds_of_sub_layer(void **state)
     expect_respelled(TEST_LLAMA, "cem.rope.freq_base", "cem.rope.freq_bass", DESCENT_BAD_FILE, "cem.rope.freq_base");
 }
 
+/* A tensor's type stands behind its name, the number of its dimensions and two of them. I16 takes the bytes that F16 does. */
+static void a_type_nobody_computes_with(void **state)
+{
+    static const char name[] = "token_embd.weight", i16[] = {25, 0, 0, 0};
+    (void)state;
+    rng r = rng_seeded(test_seed(153, 0));
+    test_model model = random_shape(&r, TEST_CEM, 9);
+    model.weight = TEST_F16;
+    random_weights(&model, &r);
+    const char *path = scratch_path("typed.gguf");
+    write_model(&model, path);
+    FILE *stream = fopen(path, "r+b");
+    assert_non_null(stream);
+    char bytes[4096];
+    size_t n = fread(bytes, 1, sizeof bytes, stream), at = 0;
+    while (at + sizeof name <= n && memcmp(bytes + at, name, sizeof name - 1) != 0) at++;
+    assert_true(at + sizeof name <= n);
+    assert_int_equal(fseek(stream, (long)(at + sizeof name - 1 + 4 + 16), SEEK_SET), 0);
+    assert_int_equal(fwrite(i16, 1, sizeof i16, stream), sizeof i16);
+    assert_int_equal(fclose(stream), 0);
+    descent_model *opened = NULL;
+    descent_status status;
+    expect_code(descent_model_open(path, &opened, &status), DESCENT_UNSUPPORTED, &status,
+                "tensor token_embd.weight has type I16; this version computes with F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q6_K");
+    assert_null(opened);
+    test_model_free(&model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(tensors_that_are_missing_or_misshapen),
-                                       cmocka_unit_test(wrong_settings), cmocka_unit_test(kinds_of_sub_layer)};
+                                       cmocka_unit_test(wrong_settings), cmocka_unit_test(kinds_of_sub_layer),
+                                       cmocka_unit_test(a_type_nobody_computes_with)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

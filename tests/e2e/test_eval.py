@@ -273,3 +273,14 @@ def test_models_that_cannot_stand_beside(descent, made, shipped, text_file):
                                   (["--match", file, "--against", made["chars"].path], 2, "--file")]:
         result = descent("eval", made["chars"].path, *arguments)
         assert result.code == code and word in result.err and result.out == b""
+
+
+def test_special_tokens_of_a_text(descent, shipped, text_file):
+    """Spelled out they are refused as text and, where that is asked for, are the tokens they name."""
+    file = text_file("add_10,(,2,5,),=,7,<eos>,add_10,(,4,4,),=,8,<eos>")
+    result = descent("eval", shipped("nrgpt-listops"), "--file", file)
+    assert result.code == 1 and "<eos>" in result.err
+    (whole,) = measure(descent, shipped("nrgpt-listops"), "--file", file, "--parse-special")
+    assert whole["predictions"] == 15
+    (first,) = measure(descent, shipped("nrgpt-listops"), "--file", text_file("add_10,(,2,5,),=,7,<eos>"), "--parse-special")
+    assert first["predictions"] == 7 and first["loss"] * 7 < whole["loss"] * 15

@@ -464,50 +464,81 @@ INLINE void start_from_zero(const product *p, size_t first, size_t last)
     for (size_t m = 0; m < p->count; m++) memset(p->out + m * p->out_stride + first, 0, (last - first) * sizeof(float));
 }
 
+static void project_q8_0(const product *p)
+{
+    project_packed_as(p, NUMBER_Q8_0, false);
+}
+
+static void project_q8_0_even(const product *p)
+{
+    project_packed_as(p, NUMBER_Q8_0, true);
+}
+
+static void project_q4_0(const product *p)
+{
+    project_packed_as(p, NUMBER_Q4_0, false);
+}
+
+static void project_q4_0_even(const product *p)
+{
+    project_packed_as(p, NUMBER_Q4_0, true);
+}
+
+static void project_q4_k(const product *p)
+{
+    project_packed_as(p, NUMBER_Q4_K, false);
+}
+
+static void project_q6_k(const product *p)
+{
+    project_packed_as(p, NUMBER_Q6_K, false);
+}
+
+static void back_q8_0(const product *p)
+{
+    back_packed_as(p, NUMBER_Q8_0, false);
+}
+
+static void back_q8_0_even(const product *p)
+{
+    back_packed_as(p, NUMBER_Q8_0, true);
+}
+
+static void back_q4_0(const product *p)
+{
+    back_packed_as(p, NUMBER_Q4_0, false);
+}
+
+static void back_q4_0_even(const product *p)
+{
+    back_packed_as(p, NUMBER_Q4_0, true);
+}
+
+static void back_q4_k(const product *p)
+{
+    back_packed_as(p, NUMBER_Q4_K, false);
+}
+
+static void back_q6_k(const product *p)
+{
+    back_packed_as(p, NUMBER_Q6_K, false);
+}
+
+/* By type, from NUMBER_Q8_0 on, and whether the matrix is even. */
+typedef void packed_product(const product *p);
+static packed_product *const projects[][2] = {
+    {project_q8_0, project_q8_0_even}, {project_q4_0, project_q4_0_even}, {project_q4_k, NULL}, {project_q6_k, NULL}};
+static packed_product *const backs[][2] = {
+    {back_q8_0, back_q8_0_even}, {back_q4_0, back_q4_0_even}, {back_q4_k, NULL}, {back_q6_k, NULL}};
+
 static void project_packed(const product *p)
 {
     if (!p->add) start_from_zero(p, p->first_row, p->last_row);
-    switch (p->w->type) {
-    case NUMBER_Q8_0:
-        if (p->w->packed->even)
-            project_packed_as(p, NUMBER_Q8_0, true);
-        else
-            project_packed_as(p, NUMBER_Q8_0, false);
-        break;
-    case NUMBER_Q4_0:
-        if (p->w->packed->even)
-            project_packed_as(p, NUMBER_Q4_0, true);
-        else
-            project_packed_as(p, NUMBER_Q4_0, false);
-        break;
-    case NUMBER_Q4_K:
-        project_packed_as(p, NUMBER_Q4_K, false);
-        break;
-    default:
-        project_packed_as(p, NUMBER_Q6_K, false);
-    }
+    projects[p->w->type - NUMBER_Q8_0][p->w->packed->even](p);
 }
 
 static void project_back_packed(const product *p)
 {
     if (!p->add) start_from_zero(p, p->first_col, p->last_col);
-    switch (p->w->type) {
-    case NUMBER_Q8_0:
-        if (p->w->packed->even)
-            back_packed_as(p, NUMBER_Q8_0, true);
-        else
-            back_packed_as(p, NUMBER_Q8_0, false);
-        break;
-    case NUMBER_Q4_0:
-        if (p->w->packed->even)
-            back_packed_as(p, NUMBER_Q4_0, true);
-        else
-            back_packed_as(p, NUMBER_Q4_0, false);
-        break;
-    case NUMBER_Q4_K:
-        back_packed_as(p, NUMBER_Q4_K, false);
-        break;
-    default:
-        back_packed_as(p, NUMBER_Q6_K, false);
-    }
+    backs[p->w->type - NUMBER_Q8_0][p->w->packed->even](p);
 }

@@ -24,10 +24,10 @@ struct descent_batch {
     size_t n, max_rows;
     row **order;                /* [max_rows] the rows of a step */
     descent_sequence **touched; /* [max_rows] those that lost rows in a step */
-    float *frozen;              /* [max_rows][model->frozen] */
+    void *frozen;               /* [max_rows][model->frozen], as lazy_zeros made it */
     float **free_frozen;        /* stack of those not in use */
     size_t n_free_frozen;
-    float *arrays; /* the workspace's memory */
+    void *arrays; /* the workspace's memory, likewise */
     workspace work;
 };
 
@@ -36,6 +36,17 @@ struct descent_batch {
 static size_t whole_vectors(size_t n)
 {
     return (n + 15) / 16 * 16;
+}
+
+/* Zeros aligned as descent_alloc's are, which the system gives memory for when they are written: most batches are not full.
+ * *memory is for free(). NULL: no memory. */
+static float *lazy_zeros(size_t count, void **memory)
+{
+    const size_t line = 64 / sizeof(float);
+    *memory = calloc(count + line, sizeof(float));
+    if (!*memory) return NULL;
+    uintptr_t behind = (uintptr_t)*memory % 64;
+    return (float *)*memory + (behind ? (64 - behind) / sizeof(float) : 0);
 }
 
 static bool make_workspace(descent_batch *b)
@@ -49,9 +60,8 @@ static bool make_workspace(descent_batch *b)
     if (w->rows == 0) w->rows = 1;
     size_t wide = w->rows * w->wide_stride, hidden = w->rows * w->hidden_stride;
     size_t terms = TILE_ROWS * DESCENT_MAX_TERMS;
-    b->arrays = descent_alloc(WIDE_BUFFERS * wide + HIDDEN_BUFFERS * hidden + 2 * terms, sizeof(float));
-    if (!b->arrays) return false;
-    float *at = b->arrays;
+    float *at = lazy_zeros(WIDE_BUFFERS * wide + HIDDEN_BUFFERS * hidden + 2 * terms, &b->arrays);
+    if (!at) return false;
     for (int i = 0; i < WIDE_BUFFERS; i++, at += wide) w->wide[i] = at;
     for (int i = 0; i < HIDDEN_BUFFERS; i++, at += hidden) w->hidden[i] = at;
     for (int i = 0; i < 2; i++, at += terms) w->energy[i] = (float(*)[DESCENT_MAX_TERMS])(void *)at;
@@ -80,10 +90,10 @@ static bool make_rows(descent_batch *b)
     b->touched = calloc(b->max_rows, sizeof *b->touched);
     if (!b->rows || !b->order || !b->touched) return false;
     if (frozen == 0) return true;
-    b->frozen = descent_alloc(b->max_rows * frozen, sizeof *b->frozen);
+    float *first = lazy_zeros(b->max_rows * frozen, &b->frozen);
     b->free_frozen = calloc(b->max_rows, sizeof *b->free_frozen);
-    if (!b->frozen || !b->free_frozen) return false;
-    for (size_t i = 0; i < b->max_rows; i++) b->free_frozen[b->n_free_frozen++] = b->frozen + i * frozen;
+    if (!first || !b->free_frozen) return false;
+    for (size_t i = 0; i < b->max_rows; i++) b->free_frozen[b->n_free_frozen++] = first + i * frozen;
     return true;
 }
 

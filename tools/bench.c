@@ -166,7 +166,7 @@ static void add_lines(bench_run *b, const bench_options *o)
                 if (kind == LINE_DECODE || batches->items[i] > 1)
                     add_line(b, o, kind, (size_t)contexts->items[c], (size_t)batches->items[i]);
     add_line(b, o, LINE_SWEEP, o->quick ? shortest : swept, 1);
-    add_line(b, o, LINE_DEEPENING, o->quick ? shortest : (size_t)contexts->items[contexts->count - 1], 1);
+    add_line(b, o, LINE_DEEPENING, o->quick ? shortest : (size_t)contexts->items[contexts->count / 2], 1);
     add_line(b, o, LINE_LATENCY, shortest, o->quick ? 4 : LATENCY_BATCH);
     add_line(b, o, LINE_DRAFTS, shortest < 2 ? 2 : shortest, 1);
 }

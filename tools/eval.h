@@ -14,12 +14,12 @@ typedef struct loss_result {
     size_t agreed;         /* and how often both find the same token likeliest */
     size_t predictions;
     uint64_t token_steps; /* row steps that the tokens took which it predicts from */
-    uint64_t bytes; /* of text that the predicted tokens stand for; 0 where the model has no tokenizer */
+    uint64_t bytes;       /* of text that the predicted tokens stand for; 0 where the model has no tokenizer */
 } loss_result;
 
 /* Measures the text `tokens` [count] at each depth, results [n] in the same order. Windows of the context's length, each
- * begun anew, predict every token but the first exactly once. `reference` (NULL: none) is a model of the same vocabulary, context
- * and way of descending, read at the same depths. The result is the exit code. */
+ * begun anew, predict every token but the first exactly once. `reference` (NULL: none) is a model of the same vocabulary,
+ * context and way of descending, read at the same depths. The result is the exit code. */
 int measure_loss(const session *with, const session *reference, const uint32_t *tokens, size_t count, const asked_depth *depths,
                  size_t n, loss_result *results);
 

@@ -81,7 +81,8 @@ SCALARS = {
     "bool": ctypes.c_bool, "int": ctypes.c_int, "size_t": ctypes.c_size_t, "float": ctypes.c_float,
     "int64_t": ctypes.c_int64, "uint8_t": ctypes.c_uint8, "uint16_t": ctypes.c_uint16, "uint32_t": ctypes.c_uint32,
     "uint64_t": ctypes.c_uint64, "descent_code": ctypes.c_int, "descent_page_type": ctypes.c_int,
-    "descent_intervention": ctypes.c_int, "descent_exit_criterion": ctypes.c_int, "descent_observer": _native.Observer, **_native.STRUCTS,
+    "descent_intervention": ctypes.c_int, "descent_exit_criterion": ctypes.c_int, "descent_weight_type": ctypes.c_int,
+    "descent_observer": _native.Observer, "descent_progress": _native.Progress, **_native.STRUCTS,
 }
 OPAQUE = set(re.findall(r"typedef struct (\w+) \1;", TEXT))
 # Text that may hold NULs: ctypes would cut a c_char_p at the first.

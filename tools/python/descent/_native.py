@@ -125,6 +125,7 @@ class Sampling(Structure):
     ]
 
 
+Progress = CFUNCTYPE(c_bool, c_void_p, c_uint64, c_uint64)
 Observer = CFUNCTYPE(None, c_void_p, POINTER(Observation))
 
 
@@ -153,8 +154,8 @@ class GenerationCalls(Structure):
 class GenerationOptions(Structure):
     _fields_ = [
         ("prompt", POINTER(c_uint32)), ("prompt_count", c_size_t), ("limit", c_size_t), ("sampling", Sampling),
-        ("depth", Depth), ("step_scale", c_float), ("exit", Exit), ("draft_steps", c_int), ("share_group", c_uint64), ("read_prompt", c_bool),
-        ("observe", c_int), ("observe_prompt", c_bool), ("like", c_void_p), ("background", c_bool), ("calls", GenerationCalls),
+        ("depth", Depth), ("step_scale", c_float), ("exit", Exit), ("draft_steps", c_int), ("share_group", c_uint64),
+        ("read_prompt", c_bool), ("observe", c_int), ("observe_prompt", c_bool), ("like", c_void_p), ("background", c_bool), ("calls", GenerationCalls),
         ("user", c_void_p),
     ]
 
@@ -167,8 +168,29 @@ class SchedulerState(Structure):
     ]
 
 
+class TensorChoice(Structure):
+    _fields_ = [("pattern", c_char_p), ("type", c_int)]
+
+
+class QuantizedTensor(Structure):
+    _fields_ = [
+        ("name", c_char_p), ("from", c_char_p), ("to", c_char_p), ("n_dims", c_uint32), ("dims", c_uint64 * 4),
+        ("bytes", c_uint64), ("before", c_uint64), ("matrix", c_bool), ("tiled", c_bool), ("changed", c_bool),
+        ("rms", c_double), ("rms_error", c_double), ("note", c_char_p),
+    ]
+
+
+class QuantizeOptions(Structure):
+    _fields_ = [
+        ("type", c_int), ("embedding_type", c_int), ("head_type", c_int), ("choices", POINTER(TensorChoice)),
+        ("n_choices", c_size_t), ("scales", c_int), ("importance", c_void_p), ("requantize", c_bool), ("replace", c_bool),
+        ("threads", c_uint32), ("written", CFUNCTYPE(c_bool, c_void_p, POINTER(QuantizedTensor))), ("user", c_void_p),
+    ]
+
+
 STRUCTS = {
-    "descent_status": Status, "descent_depth": Depth, "descent_path": Path, "descent_exit": Exit, "descent_model_info": ModelInfo, "descent_tensor_info": TensorInfo,
+    "descent_status": Status, "descent_depth": Depth, "descent_path": Path, "descent_exit": Exit,
+    "descent_model_info": ModelInfo, "descent_tensor_info": TensorInfo,
     "descent_tokenizer_info": TokenizerInfo, "descent_text_part": TextPart, "descent_cache_options": CacheOptions,
     "descent_cache_usage": CacheUsage,
     "descent_sequence_options": SequenceOptions, "descent_site": Site, "descent_observation": Observation,
@@ -176,6 +198,8 @@ STRUCTS = {
     "descent_logit_bias": LogitBias, "descent_sampling": Sampling, "descent_scheduler_options": SchedulerOptions,
     "descent_choice": Choice, "descent_generation_report": GenerationReport, "descent_generation_calls": GenerationCalls,
     "descent_generation_options": GenerationOptions, "descent_scheduler_state": SchedulerState,
+    "descent_tensor_choice": TensorChoice, "descent_quantized_tensor": QuantizedTensor,
+    "descent_quantize_options": QuantizeOptions,
 }
 
 _status = POINTER(Status)
@@ -251,6 +275,10 @@ FUNCTIONS = {
     "descent_scheduler_submit": (c_int, [_handle, POINTER(GenerationOptions), _out, _status]),
     "descent_generation_cancel": (None, [_handle]),
     "descent_scheduler_describe": (SchedulerState, [_handle]),
+    "descent_weight_type_name": (c_char_p, [c_int]),
+    "descent_importance_gather": (c_int, [_handle, _ids, c_size_t, Depth, Progress, c_void_p, _out, _status]),
+    "descent_importance_free": (None, [_handle]),
+    "descent_quantize": (c_int, [c_char_p, c_char_p, POINTER(QuantizeOptions), _status]),
 }
 
 

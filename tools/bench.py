@@ -106,7 +106,7 @@ def ours(run):
     told = {"nrgpt-90m-q8_0": run.bench(run.model("nrgpt-90m", "q8_0"), *quick)}
     for name in ("nrgpt-128m", "cem-llama160m-tied"):
         told[f"{name}-q8_0"] = run.bench(run.model(name, "q8_0"), "--only", "prefill,decode,memory", "--batches", "1,16",
-                                         "--contexts", contexts, *quick)
+                                         "--contexts", contexts, "--repeats", "3", *quick)
     for kind in TYPES["nrgpt-90m"]:
         if kind != "q8_0":
             told[f"nrgpt-90m-{kind}"] = run.bench(run.model("nrgpt-90m", kind), "--only", "prefill,decode,memory", "--batches",

@@ -129,7 +129,7 @@ def by_depth(told):
     out = panel.frame()
     if peer:
         out.append(f'<path d="M{LEFT} {panel.y(peer):.1f}h{PANEL}" stroke="{THEIRS[0]}" stroke-dasharray="4 4"/><text '
-                   f'x="{LEFT + PANEL - 4}" y="{panel.y(peer) - 5:.1f}" text-anchor="end" fill="{THEIRS[0]}">'
+                   f'x="{LEFT + 6}" y="{panel.y(peer) - 5:.1f}" fill="{THEIRS[0]}">'
                    f'{escape(NAMES["gpt2-124m"])}</text>')
     line = " ".join(f"{x(t):.1f},{panel.y(rate):.1f}" for t, rate in points)
     out.append(f'<polyline points="{line}" fill="none" stroke="{OURS[0]}" stroke-width="2"/>')

@@ -203,7 +203,7 @@ static size_t observe_in_time(descent_generation *g, size_t most)
 {
     descent_sequence *s = g->sequence;
     if (!g->observe || g->observing) return most;
-    size_t next = s->finished + s->rows;
+    size_t next = s->batch ? s->next_row : s->finished; /* rows that stopped early are no longer among s->rows */
     if (next < g->observe_from) return most < g->observe_from - next ? most : g->observe_from - next;
     if (s->rows > 0) return 0;
     g->observing = descent_sequence_observe(s, g->observe, relay, g, NULL) == DESCENT_OK;

@@ -78,7 +78,7 @@ void generation_release(descent_generation *g);
 
 /* True when all that is missing is the row of its last token, one it has chosen, and whatever was drafted behind. */
 bool generation_decodes(const descent_generation *g);
-/* True when that row is in no batch. */
+/* True when a row of its text has not entered the batch: when it decodes, that one. */
 bool generation_lacks_row(const descent_generation *g);
 /* Enrols at most `most` rows, tokens chosen meanwhile included. Fails as descent_batch_add. */
 descent_code generation_take_rows(descent_generation *g, descent_batch *batch, size_t most, size_t *added,

@@ -278,7 +278,7 @@ static void enrol_decodes(descent_scheduler *s)
 
 static bool wants_prompt_rows(const descent_generation *g)
 {
-    return !g->over && !g->satisfied && !generation_decodes(g) && g->sequence->finished + g->sequence->rows < g->count;
+    return !g->over && !g->satisfied && !generation_decodes(g) && generation_lacks_row(g);
 }
 
 /* The prompt that was served longest ago. */

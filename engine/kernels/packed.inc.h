@@ -1,17 +1,15 @@
 /* packed.inc.h: both products of a packed matrix, written once over 16 lanes and compiled for each instruction set, with what
  * one of packed_*.inc.h defines: cells of 64 bytes, turn (which transposes a cell), dot (which adds to each lane four products
- * of bytes) and a few operations on floats. Included by tier_*.c.
+ * of bytes), a few operations on floats, TOGETHER and PACKED_INLINE. Included by tier_*.c.
  *
  * A block of 32 x 32 weights is 4 x 4 cells, and a cell turned is a cell of the transposed block. So both products are one: the
  * sums of a block's 32 outputs with 32 activations are exact integers; then they are scaled, and added to what is in `out`.
  * Blocks go in the order of what is summed over, whatever the blocking below. */
-#include "inline.h"
 #include "packed_layout.h"
 
 #include <string.h>
 
 enum {
-    TOGETHER = 4,      /* vectors that share a block in registers */
     BATCH = 16,        /* vectors rounded at a time, */
     ROUNDED = 1 << 15, /* and numbers, of all of them */
     NEAR = 16,         /* blocks along the outer loop that stay in the first cache level while all vectors go by */
@@ -31,20 +29,20 @@ typedef struct activations {
 } activations;
 
 /* What dot's weights are too large by. */
-INLINE int offset_of(number_type type)
+PACKED_INLINE int offset_of(number_type type)
 {
     return type == NUMBER_Q8_0 ? BYTE_OFFSET : type == NUMBER_Q4_0 ? 8 : type == NUMBER_Q6_K ? 32 : 0;
 }
 
 /* Which of a block's scales the columns of set j have. */
-INLINE size_t part_of(number_type type, size_t j)
+PACKED_INLINE size_t part_of(number_type type, size_t j)
 {
     return type == NUMBER_Q6_K ? j / 2 : 0;
 }
 
 /* Numbers [32 block, 32 (block + n)) of v, zeros in the place of those outside [first, last); in `edge`, unless all are inside.
  */
-INLINE const float *block_numbers(const float *v, size_t block, size_t n, size_t first, size_t last, float *edge)
+PACKED_INLINE const float *block_numbers(const float *v, size_t block, size_t n, size_t first, size_t last, float *edge)
 {
     size_t from = block * PACKED_BLOCK;
     if (__builtin_expect(from >= first && from + n * PACKED_BLOCK <= last, 1)) return v + from;
@@ -78,13 +76,13 @@ static void round_vectors(activations *to, number_type type, const float *in, si
         }
 }
 
-INLINE ints start_of(number_type type, const int32_t start[2])
+PACKED_INLINE ints start_of(number_type type, const int32_t start[2])
 {
     return type == NUMBER_Q4_K ? splat_ints(0) : spread_ints(start);
 }
 
 /* Cells (i, j) and (i + 2, j), i < 2, turned or not. */
-INLINE void load_pair(number_type type, const uint8_t *block, size_t i, size_t j, bool turned, cell w[2])
+PACKED_INLINE void load_pair(number_type type, const uint8_t *block, size_t i, size_t j, bool turned, cell w[2])
 {
     if (type == NUMBER_Q8_0) {
         for (size_t k = 0; k < 2; k++) {
@@ -104,7 +102,7 @@ INLINE void load_pair(number_type type, const uint8_t *block, size_t i, size_t j
 }
 
 /* A part of the output of one vector: 32 numbers of out, of which [first, last) are asked for. */
-INLINE float *open_outputs(float *out, size_t block, size_t first, size_t last, float edge[PACKED_BLOCK])
+PACKED_INLINE float *open_outputs(float *out, size_t block, size_t first, size_t last, float edge[PACKED_BLOCK])
 {
     size_t from = block * PACKED_BLOCK;
     if (__builtin_expect(from >= first && from + PACKED_BLOCK <= last, 1)) return out + from;
@@ -112,7 +110,7 @@ INLINE float *open_outputs(float *out, size_t block, size_t first, size_t last, 
     return edge;
 }
 
-INLINE void close_outputs(float *out, size_t block, size_t first, size_t last, const float edge[PACKED_BLOCK])
+PACKED_INLINE void close_outputs(float *out, size_t block, size_t first, size_t last, const float edge[PACKED_BLOCK])
 {
     size_t from = block * PACKED_BLOCK;
     if (__builtin_expect(from >= first && from + PACKED_BLOCK <= last, 1)) return;
@@ -128,7 +126,7 @@ typedef struct packed_at {
     float block_scale;
 } packed_at;
 
-INLINE packed_at block_of(const packed *w, number_type type, bool even, size_t row_block, size_t col_block)
+PACKED_INLINE packed_at block_of(const packed *w, number_type type, bool even, size_t row_block, size_t col_block)
 {
     size_t at = row_block * w->col_blocks + col_block, super = row_block * w->super_blocks + col_block / PACKED_SUPER;
     size_t weights = type == NUMBER_Q8_0 ? 1024 : type == NUMBER_Q6_K ? 768 : 512;
@@ -143,26 +141,26 @@ INLINE packed_at block_of(const packed *w, number_type type, bool even, size_t r
 }
 
 /* Weights `ahead` bytes further on, if that is not 0: where much is done with a line, those to come would be asked for late. */
-INLINE void fetch_ahead(packed_at b, size_t ahead)
+PACKED_INLINE void fetch_ahead(packed_at b, size_t ahead)
 {
     for (size_t line = 0; ahead > 0 && line < b.bytes; line += 64) __builtin_prefetch(b.weights + ahead + line);
 }
 
 /* While `count` vectors go by: what is read next is next in memory, or if there are many, one block of rows further down. */
-INLINE size_t ahead_of(const packed *w, size_t count)
+PACKED_INLINE size_t ahead_of(const packed *w, size_t count)
 {
     return count <= TOGETHER ? AHEAD : w->col_blocks * w->block_bytes;
 }
 
 /* Scales of rows 16 `rows` to 16 `rows` + 15; of Q6_K, for the columns of half `half`. */
-INLINE floats scales_of(packed_at b, number_type type, size_t rows, size_t half)
+PACKED_INLINE floats scales_of(packed_at b, number_type type, size_t rows, size_t half)
 {
     if (type == NUMBER_Q4_K) return times(load_halves(b.wide + rows * 32), load_uint8(b.scales + rows * 16));
     if (type == NUMBER_Q6_K) return times(load_halves(b.wide + rows * 32), load_int8(b.scales + half * 32 + rows * 16));
     return load_halves(b.scales + rows * 32);
 }
 
-INLINE floats mins_of(packed_at b, size_t rows)
+PACKED_INLINE floats mins_of(packed_at b, size_t rows)
 {
     return times(load_halves(b.wide + 64 + rows * 32), load_uint8(b.scales + 32 + rows * 16));
 }
@@ -170,8 +168,8 @@ INLINE floats mins_of(packed_at b, size_t rows)
 /* ---- W x ---------------------------------------------------------------------------------------------------------- */
 
 /* To y[m], 32 rows, one block's part of MB vectors; at[m] says where in `x` a vector's block is. */
-INLINE void project_packed_block(packed_at b, number_type type, bool even, const activations *x, const size_t *at, int MB,
-                                 floats y[TOGETHER][HALVES])
+PACKED_INLINE void project_packed_block(packed_at b, number_type type, bool even, const activations *x, const size_t *at,
+                                        int MB, floats y[TOGETHER][HALVES])
 {
     size_t parts = type == NUMBER_Q6_K ? HALVES : 1; /* of the columns, each with scales of its own */
     for (size_t part = 0; part < parts; part++) {
@@ -200,8 +198,8 @@ INLINE void project_packed_block(packed_at b, number_type type, bool even, const
 }
 
 /* Rows of one block of rows, over columns of blocks [first, last), which are those rounded in x. */
-INLINE void project_packed_rows(const product *p, number_type type, bool even, const activations *x, size_t row_block,
-                                size_t first, size_t last, size_t vector, size_t in_batch, size_t ahead, int MB)
+PACKED_INLINE void project_packed_rows(const product *p, number_type type, bool even, const activations *x, size_t row_block,
+                                       size_t first, size_t last, size_t vector, size_t in_batch, size_t ahead, int MB)
 {
     const packed *w = p->w->packed;
     float edge[TOGETHER][PACKED_BLOCK], *out[TOGETHER];
@@ -224,7 +222,7 @@ INLINE void project_packed_rows(const product *p, number_type type, bool even, c
     }
 }
 
-INLINE void project_packed_as(const product *p, number_type type, bool even)
+PACKED_INLINE void project_packed_as(const product *p, number_type type, bool even)
 {
     size_t first_row = p->first_row / PACKED_BLOCK, last_row = (p->last_row + PACKED_BLOCK - 1) / PACKED_BLOCK;
     size_t last_col = (p->last_col + PACKED_BLOCK - 1) / PACKED_BLOCK;
@@ -255,7 +253,7 @@ typedef struct turned_block {
     ints start;
 } turned_block;
 
-INLINE turned_block spread_block(number_type type, const int8_t *byte, const int32_t start[2])
+PACKED_INLINE turned_block spread_block(number_type type, const int8_t *byte, const int32_t start[2])
 {
     turned_block t = {.start = start_of(type, start)};
     for (int i = 0; i < SETS; i++) t.u[i] = spread(byte + 8 * i);
@@ -270,7 +268,8 @@ typedef struct folded {
     float scale[HALVES][RUN], min[RUN];
 } folded;
 
-INLINE void fold_scales(folded *to, const packed *w, number_type type, const float *u, size_t row_block, size_t first, size_t n)
+PACKED_INLINE void fold_scales(folded *to, const packed *w, number_type type, const float *u, size_t row_block, size_t first,
+                               size_t n)
 {
     size_t parts = type == NUMBER_Q6_K ? HALVES : 1;
     floats low = load_floats(u), high = load_floats(u + 16);
@@ -290,8 +289,8 @@ INLINE void fold_scales(folded *to, const packed *w, number_type type, const flo
 }
 
 /* The sums of a block's columns of sets [first, last), for MB vectors. */
-INLINE void turned_sums(number_type type, const uint8_t *weights, size_t first, size_t last, turned_block t[HALVES][TOGETHER],
-                        int MB, ints sum[SETS][TOGETHER])
+PACKED_INLINE void turned_sums(number_type type, const uint8_t *weights, size_t first, size_t last,
+                               turned_block t[HALVES][TOGETHER], int MB, ints sum[SETS][TOGETHER])
 {
     for (size_t j = first; j < last; j++)
         for (int m = 0; m < MB; m++) sum[j][m] = t[part_of(type, j)][m].start;
@@ -315,8 +314,9 @@ typedef struct back_rows {
 } back_rows;
 
 /* Columns of sets [first, last) of one block of W, 16 or 32, into their place among the 32 numbers of each out[m]. */
-INLINE void back_packed_sets(packed_at b, number_type type, size_t first, size_t last, turned_block t[HALVES][TOGETHER],
-                             const float scale[HALVES][TOGETHER], const float min[TOGETHER], int MB, float *const out[TOGETHER])
+PACKED_INLINE void back_packed_sets(packed_at b, number_type type, size_t first, size_t last, turned_block t[HALVES][TOGETHER],
+                                    const float scale[HALVES][TOGETHER], const float min[TOGETHER], int MB,
+                                    float *const out[TOGETHER])
 {
     ints sum[SETS][TOGETHER];
     if (MB == 1) { /* side by side, so that there are sums enough to hide the latency of one */
@@ -334,9 +334,9 @@ INLINE void back_packed_sets(packed_at b, number_type type, size_t first, size_t
         }
 }
 
-INLINE void back_packed_block(packed_at b, number_type type, turned_block t[HALVES][TOGETHER],
-                              const float scale[HALVES][TOGETHER], const float min[TOGETHER], int MB,
-                              float *const out[TOGETHER])
+PACKED_INLINE void back_packed_block(packed_at b, number_type type, turned_block t[HALVES][TOGETHER],
+                                     const float scale[HALVES][TOGETHER], const float min[TOGETHER], int MB,
+                                     float *const out[TOGETHER])
 {
     if (MB == 1) {
         back_packed_sets(b, type, 0, SETS, t, scale, min, MB, out);
@@ -347,11 +347,11 @@ INLINE void back_packed_block(packed_at b, number_type type, turned_block t[HALV
 }
 
 /* Into the 32 n numbers of each out[m], which are the columns of blocks [first, first + n). */
-INLINE void back_packed_even(const packed *w, number_type type, const back_rows *rows, size_t first, size_t n, size_t ahead,
-                             int MB, float *const out[TOGETHER])
+PACKED_INLINE void back_packed_even(const packed *w, number_type type, const back_rows *rows, size_t first, size_t n,
+                                    size_t ahead, int MB, float *const out[TOGETHER])
 {
     turned_block t[HALVES][TOGETHER];
-    for (int m = 0; m < MB; m++) t[0][m] = spread_block(type, rows->byte[m], rows->start[m]);
+    for (int m = 0; m < MB; m++) t[0][m] = t[1][m] = spread_block(type, rows->byte[m], rows->start[m]);
     for (size_t c = 0; c < n; c++) {
         packed_at b = block_of(w, type, true, rows->row_block, first + c);
         fetch_ahead(b, ahead);
@@ -364,8 +364,8 @@ INLINE void back_packed_even(const packed *w, number_type type, const back_rows 
     }
 }
 
-INLINE void back_packed_folded(const packed *w, number_type type, const back_rows *rows, size_t first, size_t n, size_t ahead,
-                               int MB, float *const out[TOGETHER])
+PACKED_INLINE void back_packed_folded(const packed *w, number_type type, const back_rows *rows, size_t first, size_t n,
+                                      size_t ahead, int MB, float *const out[TOGETHER])
 {
     folded f[TOGETHER];
     for (int m = 0; m < MB; m++) fold_scales(&f[m], w, type, rows->u[m], rows->row_block, first, n);
@@ -373,9 +373,10 @@ INLINE void back_packed_folded(const packed *w, number_type type, const back_row
         turned_block t[HALVES][TOGETHER];
         float scale[HALVES][TOGETHER], min[TOGETHER], *to[TOGETHER];
         for (int m = 0; m < MB; m++) {
-            for (size_t part = 0; part <= part_of(type, SETS - 1); part++) {
-                t[part][m] = spread_block(type, f[m].byte[part][c], f[m].start[part][c]);
-                scale[part][m] = f[m].scale[part][c];
+            for (size_t h = 0; h < HALVES; h++) {
+                size_t part = part_of(type, 2 * h);
+                t[h][m] = spread_block(type, f[m].byte[part][c], f[m].start[part][c]);
+                scale[h][m] = f[m].scale[part][c];
             }
             if (type == NUMBER_Q4_K) min[m] = f[m].min[c];
             to[m] = out[m] + c * PACKED_BLOCK;
@@ -387,8 +388,8 @@ INLINE void back_packed_folded(const packed *w, number_type type, const back_row
 }
 
 /* One block of rows of MB vectors into the columns of blocks [first, last). at[m] is where in `u` a vector's rows are. */
-INLINE void back_packed_row(const product *p, number_type type, bool even, const activations *u, const size_t *at,
-                            size_t row_block, size_t first, size_t last, size_t vector, size_t ahead, int MB)
+PACKED_INLINE void back_packed_row(const product *p, number_type type, bool even, activations *u, const size_t *at,
+                                   size_t row_block, size_t first, size_t last, size_t vector, size_t ahead, int MB)
 {
     const packed of_w = *p->w->packed, *w = &of_w; /* copies: as far as the compiler knows, out may lie over them */
     const product part = *p;
@@ -423,8 +424,8 @@ INLINE void back_packed_row(const product *p, number_type type, bool even, const
     }
 }
 
-INLINE void back_packed_rows(const product *p, number_type type, bool even, const activations *u, size_t first_row,
-                             size_t last_row, size_t first_col, size_t last_col, size_t vector, size_t count)
+PACKED_INLINE void back_packed_rows(const product *p, number_type type, bool even, activations *u, size_t first_row,
+                                    size_t last_row, size_t first_col, size_t last_col, size_t vector, size_t count)
 {
     size_t ahead = ahead_of(p->w->packed, count);
     for (size_t r = first_row; r < last_row; r++) {
@@ -440,7 +441,7 @@ INLINE void back_packed_rows(const product *p, number_type type, bool even, cons
     }
 }
 
-INLINE void back_packed_as(const product *p, number_type type, bool even)
+PACKED_INLINE void back_packed_as(const product *p, number_type type, bool even)
 {
     size_t first_col = p->first_col / PACKED_BLOCK, last_col = (p->last_col + PACKED_BLOCK - 1) / PACKED_BLOCK;
     size_t last_row = (p->last_row + PACKED_BLOCK - 1) / PACKED_BLOCK;
@@ -459,7 +460,7 @@ INLINE void back_packed_as(const product *p, number_type type, bool even)
 
 /* ---- By type ------------------------------------------------------------------------------------------------------ */
 
-INLINE void start_from_zero(const product *p, size_t first, size_t last)
+PACKED_INLINE void start_from_zero(const product *p, size_t first, size_t last)
 {
     for (size_t m = 0; m < p->count; m++) memset(p->out + m * p->out_stride + first, 0, (last - first) * sizeof(float));
 }

@@ -8,6 +8,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#define PACKED_INLINE INLINE
+
+enum { TOGETHER = 4 };    /* vectors that share a block in registers */
 enum { BYTE_OFFSET = 0 }; /* what byte_cell leaves in Q8_0's weights */
 
 typedef struct cell {

@@ -6,6 +6,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#define PACKED_INLINE INLINE
+
+enum { TOGETHER = 4 };      /* vectors that share a block in registers */
 enum { BYTE_OFFSET = 128 }; /* what byte_cell leaves in Q8_0's weights */
 
 typedef __m512i cell;  /* 64 bytes */

@@ -1,13 +1,15 @@
-/* packed_portable.inc.h: what packed.inc.h is written over, in plain C. What is long is called: inlined it would make a
- * minute's compilation. */
+/* packed_portable.inc.h: what packed.inc.h is written over, in plain C. Nothing has to be inlined: an instrumented build would
+ * take minutes to compile. */
 #include "half.h"
-#include "inline.h"
 #include "packed_layout.h"
 
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
+#define PACKED_INLINE static inline
+
+enum { TOGETHER = 1 };      /* vectors that share a block */
 enum { BYTE_OFFSET = 128 }; /* what byte_cell leaves in Q8_0's weights */
 
 typedef struct cell {
@@ -20,14 +22,14 @@ typedef struct floats {
     float lane[16];
 } floats;
 
-INLINE cell load_cell(const uint8_t *from)
+static inline cell load_cell(const uint8_t *from)
 {
     cell c;
     memcpy(&c, from, sizeof c);
     return c;
 }
 
-INLINE cell byte_cell(const uint8_t *from)
+static inline cell byte_cell(const uint8_t *from)
 {
     return load_cell(from);
 }
@@ -39,13 +41,13 @@ static cell turn(cell c)
     return t;
 }
 
-INLINE cell lower(cell c)
+static inline cell lower(cell c)
 {
     for (int i = 0; i < 64; i++) c.byte[i] &= 15;
     return c;
 }
 
-INLINE cell upper(cell c)
+static inline cell upper(cell c)
 {
     for (int i = 0; i < 64; i++) c.byte[i] >>= 4;
     return c;
@@ -57,14 +59,14 @@ static cell with_crumb(cell nibbles, cell crumbs, int set)
     return nibbles;
 }
 
-INLINE cell spread(const int8_t *eight)
+static inline cell spread(const int8_t *eight)
 {
     cell c;
     for (int i = 0; i < 64; i += 8) memcpy(c.byte + i, eight, 8);
     return c;
 }
 
-INLINE ints splat_ints(int32_t value)
+static inline ints splat_ints(int32_t value)
 {
     ints v;
     for (int l = 0; l < 16; l++) v.lane[l] = value;
@@ -79,7 +81,7 @@ static ints dot(ints sum, cell w, cell x, bool bytes)
     return sum;
 }
 
-INLINE ints spread_ints(const int32_t two[2])
+static inline ints spread_ints(const int32_t two[2])
 {
     ints v;
     for (int l = 0; l < 16; l++) v.lane[l] = two[l % 2];
@@ -97,38 +99,38 @@ static floats pair_sums(ints a, ints b)
     return v;
 }
 
-INLINE floats load_floats(const float *from)
+static inline floats load_floats(const float *from)
 {
     floats v;
     memcpy(&v, from, sizeof v);
     return v;
 }
 
-INLINE void store_floats(float *to, floats v)
+static inline void store_floats(float *to, floats v)
 {
     memcpy(to, &v, sizeof v);
 }
 
-INLINE floats splat_floats(float value)
+static inline floats splat_floats(float value)
 {
     floats v;
     for (int l = 0; l < 16; l++) v.lane[l] = value;
     return v;
 }
 
-INLINE floats times(floats a, floats b)
+static inline floats times(floats a, floats b)
 {
     for (int l = 0; l < 16; l++) a.lane[l] *= b.lane[l];
     return a;
 }
 
-INLINE floats times_plus(floats a, floats b, floats c)
+static inline floats times_plus(floats a, floats b, floats c)
 {
     for (int l = 0; l < 16; l++) c.lane[l] += a.lane[l] * b.lane[l];
     return c;
 }
 
-INLINE floats minus_times(floats a, floats b, floats c)
+static inline floats minus_times(floats a, floats b, floats c)
 {
     for (int l = 0; l < 16; l++) c.lane[l] -= a.lane[l] * b.lane[l];
     return c;
@@ -143,14 +145,14 @@ static floats load_halves(const uint8_t *from)
     return v;
 }
 
-INLINE floats load_uint8(const uint8_t *from)
+static inline floats load_uint8(const uint8_t *from)
 {
     floats v;
     for (int l = 0; l < 16; l++) v.lane[l] = (float)from[l];
     return v;
 }
 
-INLINE floats load_int8(const uint8_t *from)
+static inline floats load_int8(const uint8_t *from)
 {
     floats v;
     for (int l = 0; l < 16; l++) v.lane[l] = (float)(int8_t)from[l];
@@ -158,7 +160,7 @@ INLINE floats load_int8(const uint8_t *from)
 }
 
 /* The same additions as the other tiers': halves of the lanes onto each other. */
-INLINE float sum_floats(floats v)
+static inline float sum_floats(floats v)
 {
     for (int n = 8; n > 0; n /= 2)
         for (int l = 0; l < n; l++) v.lane[l] += v.lane[l + n];

@@ -292,10 +292,11 @@ static void put_last_words(job *j)
     json_text_put(&j->out, "}\n\n");
 }
 
-void answer_finish(job *j, const job_text *t)
+void answer_finish(job *j, job_text *t)
 {
     answer_part part = {.text = t, .bytes = "", .finish = answer_finish_reason(t), .silent = true};
-    bool last = j->n_ended == j->n_texts && !j->request.include_usage;
+    bool last = ++j->n_finished == j->n_texts && !j->request.include_usage;
+    t->finished = true;
     begin_chunk(j, &j->out);
     answer_kind_of(j)->chunk(&j->out, &part);
     if (last) {

@@ -39,11 +39,11 @@ void answer_pieces(job_text *t);
 void answer_whole(job *j); /* everything, into j->out, when all texts are written */
 
 /* A stream, appended to j->out: */
-void answer_head(job *j);                      /* into j->head; before the others */
-void answer_opening(job *j);                   /* what comes before any token */
-void answer_finish(job *j, const job_text *t); /* the text has ended */
-void answer_end(job *j);                       /* usage, [DONE] */
-void answer_error(job *j);                     /* the error event of j->error */
+void answer_head(job *j);                /* into j->head; before the others */
+void answer_opening(job *j);             /* what comes before any token */
+void answer_finish(job *j, job_text *t); /* the text has ended: its final chunk, once */
+void answer_end(job *j);                 /* usage, [DONE] */
+void answer_error(job *j);               /* the error event of j->error */
 
 /* ---- For the kinds ------------------------------------------------------------------------------------------------- */
 

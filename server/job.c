@@ -311,6 +311,8 @@ static void end_well(job *j)
     exchange *x = j->exchange;
     json_text_clear(&j->out);
     if (j->streaming) {
+        for (size_t i = 0; i < j->n_texts; i++)
+            if (!j->texts[i].finished) answer_finish(j, &j->texts[i]);
         answer_end(j);
     } else {
         answer_whole(j);
@@ -356,7 +358,8 @@ static void write_record(job_text *t)
         answer_text(t);
 }
 
-/* A whole answer waits for its other texts; a stream's chunks are about to go out. */
+/* A whole answer waits for its other texts; a stream's chunks are about to go out. Where the time is over a text has no final
+ * chunk yet: the job may still fail. */
 static void text_written(job_text *t)
 {
     job *j = t->job;
@@ -367,7 +370,7 @@ static void text_written(job_text *t)
     json_text_bytes(&j->out, t->written.text, t->written.bytes);
     j->out.failed |= t->written.failed;
     json_text_clear(&t->written);
-    if (t->ended && is_read(j) && !j->error.status) answer_finish(j, t);
+    if (t->ended && is_read(j) && !j->error.status && !j->late) answer_finish(j, t);
 }
 
 static void write_aside(uv_work_t *work)

@@ -30,6 +30,7 @@ typedef struct job_text {
     double mean;        /* once ended: logprob of its tokens, where texts are ranked by it */
     uint64_t last_time; /* of the last token chosen that was counted */
     bool ended;
+    bool finished;                    /* of a stream: its final chunk is written */
     descent_generation_report report; /* once ended */
 } job_text;
 
@@ -42,16 +43,17 @@ struct job {
     uint64_t arrived; /* http_arrived of its request */
     job_text *texts;  /* [n_texts], by prompt, then choice */
     size_t n_texts, n_submitted, n_ended;
-    size_t n_writing; /* texts being written on another thread; of a stream one at most, and nothing is taken meanwhile */
-    bool ranked;      /* best_of: the best are chosen */
-    uint32_t choices; /* texts of a prompt: max(n, best_of) */
-    bool first_token; /* its time was counted */
-    bool streaming;   /* the status went out, and chunks */
-    bool gone;        /* the client: nobody is to be answered */
-    bool answered;    /* before its generations ended */
-    bool late;        /* its time is over */
-    api_error error;  /* .status 0: none */
-    json_text head;   /* a stream's chunk up to its choices */
+    size_t n_finished; /* of a stream: texts whose final chunk is written */
+    size_t n_writing;  /* texts being written on another thread; of a stream one at most, and nothing is taken meanwhile */
+    bool ranked;       /* best_of: the best are chosen */
+    uint32_t choices;  /* texts of a prompt: max(n, best_of) */
+    bool first_token;  /* its time was counted */
+    bool streaming;    /* the status went out, and chunks */
+    bool gone;         /* the client: nobody is to be answered */
+    bool answered;     /* before its generations ended */
+    bool late;         /* its time is over */
+    api_error error;   /* .status 0: none */
+    json_text head;    /* a stream's chunk up to its choices */
     json_text out;
     uv_timer_t timer;     /* the request's time */
     job *next, *previous; /* of all jobs */

@@ -250,6 +250,16 @@ def test_time_for_a_request(serve, endless):
     assert 0 < answer["usage"]["completion_tokens"] < 60000
 
 
+def test_time_for_a_stream(serve, endless):
+    """Of two choices one has its turn: both get their final chunk, and the last one says what it took."""
+    server = serve([endless], "--request-time", 0.5, "--max-running", 1)
+    *chunks, done = events(request(server, "POST", "/v1/completions", {**LONG, "n": 2, "temperature": 1, "stream": True}))
+    ends = [chunk for chunk in chunks if chunk["choices"][0]["finish_reason"]]
+    assert sorted((end["choices"][0]["index"], end["choices"][0]["finish_reason"]) for end in ends) == [(0, "length"), (1, "length")]
+    assert ends == chunks[-2:] and [end.get("descent", {}).get("stop") for end in ends] == [None, "time"]
+    assert done == "[DONE]"
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_time_for_a_request_that_never_has_its_turn(serve, endless, stream):
     """Its body comes late, and meanwhile another, whose time ends later, took the only place."""
@@ -267,6 +277,7 @@ def test_time_for_a_request_that_never_has_its_turn(serve, endless, stream):
     assert '"code":"request_timeout"' in rest and "--request-time" in rest and "[DONE]" not in rest
     if stream:
         assert " 200 " in head and not rest.endswith("0\r\n\r\n")
+        assert '"finish_reason":"' not in rest  # no final chunk before the error either
     else:
         assert " 504 " in head and "x-should-retry: false" in head and json.loads(rest)["error"]["type"] == "server_error"
     assert '"stop":"time"' in first.ended()

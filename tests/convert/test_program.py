@@ -35,7 +35,7 @@ def test_relative_paths(program, tmp_path):
     assert program("in", "n.gguf", cwd=tmp_path).status == 0  # a GGUF file in the directory is no second checkpoint
 
 @pytest.mark.parametrize("arguments", [
-    [], ["in"], ["in", "out", "more"], ["in", "out", "--type", "q4_0"], ["in", "out", "--steps", "0"],
+    [], ["in"], ["in", "out", "more"], ["in", "out", "--type", "q5_0"], ["in", "out", "--steps", "0"],
     ["in", "out", "--steps", "65536"], ["in", "out", "--steps", "-1"], ["in", "out", "--steps", "1000000000"],
     ["in", "out", "--steps", "2x"], ["in", "out", "--steps", "2x0"], ["in", "out", "--steps", "\u0664"],
     ["in", "out", "--mask", "none"], ["in", "out", "--variant", "ff3"], ["in", "out", "--fast"]])

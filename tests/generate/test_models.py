@@ -169,7 +169,7 @@ def test_refused(arguments, words, generate, tmp_path):
 
 
 @pytest.mark.parametrize("arguments", [
-    [], ["nrgpt"], ["nrgpt-7b", "out"], ["nrgpt", "out", "--type", "q4_0"], ["nrgpt", "out", "--seed", "-1"],
+    [], ["nrgpt"], ["nrgpt-7b", "out"], ["nrgpt", "out", "--type", "q5_0"], ["nrgpt", "out", "--seed", "-1"],
     ["nrgpt", "out", "--seed", "18446744073709551616"], ["nrgpt", "out", "--width", "x"], ["nrgpt", "out", "--width", "1e3"],
     ["nrgpt", "out", "--steps", "0"], ["nrgpt", "out", "--steps", "2x"], ["nrgpt", "out", "--beta", "0"],
     ["nrgpt", "out", "--beta", "nan"], ["nrgpt", "out", "--mask", "full"], ["nrgpt", "out", "--chat-template", "alpaca"],

@@ -55,6 +55,21 @@ def test_against_numpy(attn, mlp, variant, tmp_path):
                 break
 
 
+class Rounding(np.ndarray):
+    """A matrix before which vectors are rounded to bytes, 32 numbers to a scale, as quantized products do: what that does to the
+    reference's results is what it may do to the engine's."""
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **options):
+        plain = [np.asarray(value) for value in inputs]
+        if ufunc is np.matmul and isinstance(inputs[1], Rounding):
+            x = plain[0]
+            blocks = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % 32)]).reshape(*x.shape[:-1], -1, 32)
+            scale = np.abs(blocks).max(-1, keepdims=True) / 127
+            bytes_ = np.rint(np.divide(blocks, scale, out=np.zeros_like(blocks), where=scale > 0))
+            plain[0] = (bytes_ * scale).reshape(*x.shape[:-1], -1)[..., :x.shape[-1]]
+        return getattr(ufunc, method)(*plain, **options)
+
+
 @pytest.mark.parametrize("kind", ["f16", "bf16", "q8_0"])
 @pytest.mark.parametrize("attn, mlp", KINDS)
 def test_narrow_weights(attn, mlp, kind, tmp_path):
@@ -75,7 +90,13 @@ def test_narrow_weights(attn, mlp, kind, tmp_path):
             np.testing.assert_allclose(held, value, atol=0.03)
             reference.weights[name] = held
         steps = model.info.trained
-        assert_near(model.run(IDS, steps=steps).logits, reference.run(IDS, steps)[0], 2e-5)
+        wanted, found = reference.run(IDS, steps)[0], model.run(IDS, steps=steps).logits
+        if kind != "q8_0":
+            assert_near(found, wanted, 2e-5)
+            return
+        reference.weights = {name: value.view(Rounding) if value.ndim == 2 else value for name, value in reference.weights.items()}
+        spread = np.abs(np.asarray(reference.run(IDS, steps)[0]) - wanted)
+        assert 0 < np.abs(found - wanted).max() < 3 * spread.max() and np.abs(found - wanted).mean() < 3 * spread.mean()
 
 
 def test_a_depth_that_is_not_there(tmp_path):

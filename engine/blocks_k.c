@@ -99,14 +99,16 @@ static double q6_with(const float *x, const float *w, const float *wanted, float
 void block_encode_q6_k(const float *x, const float *w, unsigned char *block)
 {
     static const float spans[] = {-128, 127, -126, 125, -123, 121, -112, 96};
-    float wanted[Q6_PARTS], largest = 0, scales[Q6_PARTS] = {0}, q[BLOCK] = {0}, trial_scales[Q6_PARTS], trial[BLOCK];
+    float wanted[Q6_PARTS], largest = 0, peak = 0, scales[Q6_PARTS] = {0}, q[BLOCK] = {0}, trial_scales[Q6_PARTS], trial[BLOCK];
     for (int j = 0; j < Q6_PARTS; j++) {
         wanted[j] = q6_part_scale(x + j * Q6_PART, w + j * Q6_PART);
         if (fabsf(wanted[j]) > fabsf(largest)) largest = wanted[j];
     }
+    for (int i = 0; i < BLOCK; i++) peak = fmaxf(peak, fabsf(x[i]));
+    bool fits = peak <= HALF_LARGEST * 128 * 32; /* beyond that squares overflow some time, and no candidate is found at all */
     uint16_t best = 0;
     double least = HUGE_VAL;
-    for (size_t i = 0; i < sizeof spans / sizeof *spans && largest != 0; i++)
+    for (size_t i = 0; i < sizeof spans / sizeof *spans && largest != 0 && fits; i++)
         for (uint16_t up = 0; up < 2; up++) { /* d is coarse where numbers are small: the next larger one too */
             uint16_t d = (uint16_t)(half_from_float(largest / spans[i]) + up);
             double error = q6_with(x, w, wanted, half_to_float(d), trial_scales, trial);
@@ -116,7 +118,7 @@ void block_encode_q6_k(const float *x, const float *w, unsigned char *block)
             memcpy(scales, trial_scales, sizeof scales);
             memcpy(q, trial, sizeof q);
         }
-    if (largest != 0 && !(least < HUGE_VAL)) best = 0x7c00; /* infinite: what d has no room for */
+    if (!fits || (largest != 0 && !(least < HUGE_VAL))) best = 0x7c00; /* infinite: what d has no room for */
     store_q6_k(best, scales, q, block);
 }
 

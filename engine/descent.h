@@ -310,9 +310,10 @@ DESCENT_API size_t descent_sequence_length(const descent_sequence *sequence);
 DESCENT_API const uint32_t *descent_sequence_tokens(const descent_sequence *sequence);
 /* Tokens, from the first, that have reached the sequence's depth (or a larger one), or have stopped before it. */
 DESCENT_API size_t descent_sequence_finished(const descent_sequence *sequence);
-/* Tokens, from the first, that came from pages computed by others, each to at least the depth asked. */
+/* Tokens, from the first, that came from pages computed by others, each to at least the depth asked, or has stopped: a prefix.
+ * Tokens that have stopped behind one that goes on are not among them, nor among the deepened. */
 DESCENT_API size_t descent_sequence_reused(const descent_sequence *sequence);
-/* Tokens that came from such pages at a smaller depth, to be taken on from there: those behind the reused ones. */
+/* Tokens that came from such pages at a smaller depth, to be taken on from there: all behind the reused ones. */
 DESCENT_API size_t descent_sequence_deepened(const descent_sequence *sequence);
 /* Row steps run for this sequence so far. */
 DESCENT_API uint64_t descent_sequence_steps_run(const descent_sequence *sequence);
@@ -528,7 +529,7 @@ typedef enum descent_generation_end {
 typedef struct descent_generation_report {
     descent_generation_end end;
     descent_status status;
-    size_t prompt_count, reused; /* prompt tokens; those of them found in the cache at the depth asked */
+    size_t prompt_count, reused; /* prompt tokens; those of them found in the cache at the depth asked, a prefix */
     size_t deepened;             /* prompt tokens found at a smaller depth and taken on from there */
     size_t generated;            /* tokens chosen, EOS included */
     size_t drafted, accepted;    /* tokens begun before they were chosen; those of them that were chosen then */
@@ -676,7 +677,8 @@ typedef struct descent_quantize_options {
     bool replace;                         /* the file may exist */
     uint32_t threads;                     /* 0: as many as the process may use */
     bool (*written)(void *user, const descent_quantized_tensor *tensor); /* of each tensor; false: stop. May be NULL */
-    void *user;
+    descent_progress progress; /* inside of tensors as well, on the calling thread; bytes of the old tensors. May be NULL */
+    void *user;                /* of both */
 } descent_quantize_options;
 
 /* Writes the model of the GGUF file `in` to `out`, its matrices in other types. Metadata is copied; general.file_type,

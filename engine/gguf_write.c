@@ -1,7 +1,7 @@
 /* gguf_write.c: see gguf_write.h. Metadata and tensor list grow in memory, which a header's size bounds; data goes straight to
  * the file. Called by quantize.c. */
-#if !defined(_POSIX_C_SOURCE) && !defined(_GNU_SOURCE)
-#define _POSIX_C_SOURCE 200809L
+#if !defined(_GNU_SOURCE)
+#define _GNU_SOURCE /* realpath */
 #endif
 #include "gguf_write.h"
 #include "status.h"
@@ -21,6 +21,7 @@ typedef struct bytes {
 
 struct gguf_output {
     char *path, *partial; /* where it will be, and where it is written */
+    bool replace;
     FILE *file;
     bytes metadata, tensors;
     uint64_t n_metadata, n_tensors;
@@ -74,8 +75,9 @@ static descent_code check_place(const char *path, bool replace, descent_status *
 {
     struct stat there;
     if (stat(path, &there) != 0) {
-        if (errno == ENOENT) return DESCENT_OK;
-        return descent_fail(status, DESCENT_IO, "cannot write '%s': %s", path, strerror(errno));
+        if (errno != ENOENT) return descent_fail(status, DESCENT_IO, "cannot write '%s': %s", path, strerror(errno));
+        if (lstat(path, &there) != 0) return DESCENT_OK;
+        return descent_fail(status, DESCENT_IO, "'%s' is a symbolic link to what does not exist", path);
     }
     if (!S_ISREG(there.st_mode))
         return descent_fail(status, DESCENT_IO, "'%s' is no ordinary file, so it is not written over", path);
@@ -88,16 +90,18 @@ descent_code gguf_output_create(const char *path, bool replace, gguf_output **cr
     descent_code code = check_place(path, replace, status);
     if (code != DESCENT_OK) return code;
     gguf_output *out = calloc(1, sizeof *out);
-    size_t length = strlen(path) + 32;
     if (out) {
-        out->path = strdup(path);
-        out->partial = malloc(length);
+        out->replace = replace;
+        out->path = realpath(path, NULL); /* behind a symbolic link it is the link's file that is replaced */
+        if (!out->path && errno == ENOENT) out->path = strdup(path);
     }
+    size_t length = out && out->path ? strlen(out->path) + 32 : 0;
+    if (length) out->partial = malloc(length);
     if (!out || !out->path || !out->partial) {
         gguf_output_discard(out);
         return descent_fail(status, DESCENT_NO_MEMORY, "no memory to write a file");
     }
-    (void)snprintf(out->partial, length, "%s.%ld.part", path, (long)getpid());
+    (void)snprintf(out->partial, length, "%s.%ld.part", out->path, (long)getpid());
     int descriptor = open(out->partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     out->file = descriptor < 0 ? NULL : fdopen(descriptor, "wb");
     if (!out->file) {
@@ -117,8 +121,8 @@ void gguf_output_discard(gguf_output *out)
 {
     if (!out) return;
     if (out->file) {
-        (void)fclose(out->file);
         (void)unlink(out->partial);
+        (void)fclose(out->file);
     }
     free(out->metadata.data);
     free(out->tensors.data);
@@ -128,18 +132,37 @@ void gguf_output_discard(gguf_output *out)
     free(out);
 }
 
+/* What has come to `path` since it was looked at stays, unless it may be replaced: a link fails with EEXIST. Where there are no
+ * links the name is taken by an empty file first. */
+static bool put_in_place(const gguf_output *out)
+{
+    if (!out->replace) {
+        if (link(out->partial, out->path) == 0) return unlink(out->partial) == 0;
+        if (errno != EPERM && errno != ENOSYS && errno != EOPNOTSUPP) return false;
+        int taken = open(out->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (taken < 0) return false;
+        (void)close(taken);
+    }
+    return rename(out->partial, out->path) == 0;
+}
+
 descent_code gguf_output_finish(gguf_output *out, descent_status *status)
 {
     descent_code code = DESCENT_OK;
     if (out->turn != out->n_tensors)
         code = descent_fail(status, DESCENT_BAD_ARGUMENT, "'%s': data of %llu tensors of %llu was written", out->path,
                             (unsigned long long)out->turn, (unsigned long long)out->n_tensors);
-    if (code == DESCENT_OK && fflush(out->file) != 0) code = failed(out, "write", status);
-    if (code == DESCENT_OK && rename(out->partial, out->path) != 0) code = failed(out, "put in place", status);
+    if (code == DESCENT_OK && (fflush(out->file) != 0 || fsync(fileno(out->file)) != 0)) code = failed(out, "write", status);
     if (code == DESCENT_OK) {
-        (void)fclose(out->file); /* it has been flushed */
+        FILE *file = out->file;
         out->file = NULL;
-        (void)descent_ok(status);
+        bool closed = fclose(file) == 0;
+        if (!closed || !put_in_place(out)) {
+            code = failed(out, closed ? "put in place" : "write", status);
+            (void)unlink(out->partial);
+        } else {
+            (void)descent_ok(status);
+        }
     }
     gguf_output_discard(out);
     return code;

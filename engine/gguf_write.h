@@ -15,7 +15,7 @@
 typedef struct gguf_output gguf_output;
 
 /* DESCENT_IO where the system refuses, where `path` is something else than a file, or where it exists and may not be
- * replaced. */
+ * replaced. A symbolic link stands for the file it leads to. */
 descent_code gguf_output_create(const char *path, bool replace, gguf_output **out, descent_status *status);
 
 /* An entry as gguf_metadata_bytes gives it. */
@@ -32,7 +32,8 @@ descent_code gguf_output_begin(gguf_output *out, uint32_t alignment, descent_sta
 /* The next bytes of the tensor whose turn it is, at most as many as it still lacks; padding behind its last is added. */
 descent_code gguf_output_data(gguf_output *out, const void *data, size_t bytes, descent_status *status);
 
-/* Puts the file in its place, all tensors being whole. `out` is gone in any case, and on failure so is what was written. */
+/* Puts the file in its place, all tensors being whole, once the disk has it. DESCENT_IO where another has come there meanwhile
+ * and may not be replaced. `out` is gone in any case, and on failure so is what was written. */
 descent_code gguf_output_finish(gguf_output *out, descent_status *status);
 
 /* Gives up: nothing is left of the file. NULL is allowed. */

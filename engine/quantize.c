@@ -269,8 +269,8 @@ typedef struct conversion {
         size_t bad_row, bad_col; /* the first number that cannot be had: below `rows` where there is one */
         float bad;
     } * bands;
-    size_t n_bands;
-    float *scratch; /* [threads][scratch_stride] */
+    size_t n_bands, first; /* of those that are shared at the time */
+    float *scratch;        /* [threads][scratch_stride] */
     size_t scratch_stride;
 } conversion;
 
@@ -328,10 +328,36 @@ static descent_code allocate(conversion *c, size_t threads, descent_status *stat
 static void convert_part(const void *arg, size_t band, unsigned thread)
 {
     const conversion *c = arg;
-    convert_band(c, band, c->scratch + thread * c->scratch_stride);
+    convert_band(c, c->first + band, c->scratch + thread * c->scratch_stride);
 }
 
-static descent_code convert(const planned *p, team *threads, gguf_output *out, descent_quantized_tensor *told,
+/* How far all of it is, for the caller, who may have had enough. */
+typedef struct course {
+    const descent_quantize_options *o;
+    uint64_t done, total; /* bytes of the old file's tensors; of those that have been written */
+} course;
+
+static descent_code check_course(const course *at, uint64_t of_this, descent_status *status)
+{
+    if (!at->o->progress || at->o->progress(at->o->user, at->done + of_this, at->total)) return DESCENT_OK;
+    return descent_fail(status, DESCENT_IO, "stopped by the caller");
+}
+
+/* All bands, a few for each thread at a time: one of a wide matrix takes a tenth of a second. */
+static descent_code convert_bands(conversion *c, team *threads, const course *at, descent_status *status)
+{
+    const size_t some = 4 * (size_t)team_threads(threads);
+    descent_code code = DESCENT_OK;
+    for (size_t n; c->first < c->n_bands && code == DESCENT_OK; c->first += n) {
+        n = c->n_bands - c->first < some ? c->n_bands - c->first : some;
+        team_share(threads, n, convert_part, c);
+        size_t rows = (c->first + n) * BLOCK_BAND;
+        code = check_course(at, (rows < c->rows ? rows : c->rows) * c->from_stride, status);
+    }
+    return code;
+}
+
+static descent_code convert(const planned *p, team *threads, gguf_output *out, const course *at, descent_quantized_tensor *told,
                             descent_status *status)
 {
     conversion c = {.p = p, .rows = p->w->rows, .cols = p->w->cols, .padded = (size_t)p->dims[0]};
@@ -340,8 +366,8 @@ static descent_code convert(const planned *p, team *threads, gguf_output *out, d
     descent_code code = allocate(&c, team_threads(threads), status);
     for (size_t i = 0; i < c.padded && code == DESCENT_OK; i++) /* padding is zero in every type: its weight is no matter */
         c.col_weights[i] = p->importance && i < c.cols ? p->importance->cols[i] : 1;
+    if (code == DESCENT_OK) code = convert_bands(&c, threads, at, status);
     if (code == DESCENT_OK) {
-        team_share(threads, c.n_bands, convert_part, &c);
         double squares = 0, errors = 0, numbers = (double)c.rows * (double)c.cols;
         for (size_t i = 0; i < c.n_bands && code == DESCENT_OK; i++) {
             squares += c.bands[i].squares;
@@ -361,9 +387,9 @@ static descent_code convert(const planned *p, team *threads, gguf_output *out, d
 
 /* ---- The file --------------------------------------------------------------------------------------------------- */
 
-static descent_code write_tensor(const descent_quantize_options *o, const planned *p, team *threads, gguf_output *out,
-                                 descent_status *status)
+static descent_code write_tensor(course *at, const planned *p, team *threads, gguf_output *out, descent_status *status)
 {
+    const descent_quantize_options *o = at->o;
     descent_quantized_tensor told = {.name = p->from->name,
                                      .from = gguf_type_name(p->from->type),
                                      .to = p->type->name,
@@ -377,10 +403,11 @@ static descent_code write_tensor(const descent_quantize_options *o, const planne
     if (p->w) told.dims[0] = p->w->cols;
     told.bytes = p->copied ? p->from->bytes : p->w->rows * row_bytes(p->type, p->dims[0]);
     descent_code code = p->copied ? gguf_output_data(out, p->from->data, (size_t)p->from->bytes, status)
-                                  : convert(p, threads, out, &told, status);
+                                  : convert(p, threads, out, at, &told, status);
     if (code == DESCENT_OK && o->written && !o->written(o->user, &told))
         code = descent_fail(status, DESCENT_IO, "stopped by the caller");
-    return code;
+    at->done += p->from->bytes;
+    return code == DESCENT_OK ? check_course(at, 0, status) : code;
 }
 
 static descent_code write_file(const gguf_file *file, const char *path, const descent_quantize_options *o, const planned *plan,
@@ -389,12 +416,14 @@ static descent_code write_file(const gguf_file *file, const char *path, const de
     gguf_output *out;
     descent_code code = gguf_output_create(path, o->replace, &out, status);
     if (code != DESCENT_OK) return code;
+    course at = {.o = o};
+    for (size_t i = 0; i < gguf_tensor_count(file); i++) at.total += plan[i].from->bytes;
     team *threads = team_create(o->threads ? o->threads : cpus_available());
     if (!threads) code = descent_fail(status, DESCENT_NO_MEMORY, "no memory for threads");
     declare(out, file, o, plan);
     if (code == DESCENT_OK) code = gguf_output_begin(out, gguf_alignment(file), status);
     for (size_t i = 0; i < gguf_tensor_count(file) && code == DESCENT_OK; i++)
-        code = write_tensor(o, &plan[i], threads, out, status);
+        code = write_tensor(&at, &plan[i], threads, out, status);
     team_destroy(threads);
     if (code == DESCENT_OK) return gguf_output_finish(out, status);
     gguf_output_discard(out);

@@ -114,7 +114,6 @@ typedef struct account {
 static bool tensor_written(void *user, const descent_quantized_tensor *tensor)
 {
     account *a = user;
-    progress_advance(&a->bar, tensor->before);
     if (a->count == a->room) {
         size_t room = 2 * a->room + 32;
         shown_tensor *grown = realloc(a->tensors, room * sizeof *grown);
@@ -189,12 +188,23 @@ static int print_json(const account *a, const quantize_options *o, uint64_t befo
 
 /* ---- The command ------------------------------------------------------------------------------------------------ */
 
-static bool advance_bar(void *user, uint64_t done, uint64_t total)
+static bool advance_to(progress *bar, uint64_t done)
 {
-    progress *bar = user;
-    (void)total;
     progress_advance(bar, done - bar->done);
     return !interrupted();
+}
+
+static bool text_read(void *user, uint64_t done, uint64_t total)
+{
+    (void)total;
+    return advance_to(user, done);
+}
+
+static bool part_written(void *user, uint64_t done, uint64_t total)
+{
+    account *a = user;
+    (void)total;
+    return advance_to(&a->bar, done);
 }
 
 static int failed(const descent_status *status)
@@ -210,7 +220,7 @@ static int run_over(const descent_model *model, const uint32_t *tokens, size_t c
     descent_status status;
     progress bar = progress_begin("importance", "tokens", count);
     descent_depth trained = {{0}};
-    descent_code code = descent_importance_gather(model, tokens, count, trained, advance_bar, &bar, importance, &status);
+    descent_code code = descent_importance_gather(model, tokens, count, trained, text_read, &bar, importance, &status);
     progress_end(&bar);
     return code == DESCENT_OK ? EXIT_SUCCESS : failed(&status);
 }
@@ -258,6 +268,7 @@ static int write_model(const quantize_options *o, descent_quantize_options *how)
     uint64_t before = file_bytes(o->in);
     account seen = {.bar = progress_begin("quantize", "bytes", before)};
     how->written = tensor_written;
+    how->progress = part_written;
     how->user = &seen;
     descent_code code = descent_quantize(o->in, o->out, how, &status);
     progress_end(&seen.bar);

@@ -5,7 +5,9 @@ import json
 import math
 import os
 import resource
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import gguf
@@ -283,6 +285,17 @@ def test_numbers_that_a_type_has_no_room_for(descent, only, tmp_path, kind, valu
     quantize(descent, source, tmp_path / "out.gguf", "--type", kind, "--tensor", "*ffn_1.weight=F32")
 
 
+@pytest.mark.parametrize("kind", ["F16", "Q8_0", "Q6_K", "Q4_K", "Q4_0"])
+@pytest.mark.parametrize("size", [1e10, 1e18, 1e25, 1e38])
+def test_blocks_that_a_type_has_no_room_for(descent, only, tmp_path, kind, size):
+    """All 256 numbers, whose squares are beyond f32 as well: nothing is written as zeros."""
+    x = np.ones((4, 512), np.float32)
+    x[3, 256:] = size * np.random.default_rng(3).uniform(-2, 2, 256)
+    result = descent("quantize", only(x), tmp_path / "out.gguf", "--type", kind)
+    assert result.code == 1 and not (tmp_path / "out.gguf").exists()
+    assert "blk.0.ffn_1.weight" in result.err and "row 3" in result.err and kind in result.err
+
+
 # ---- Rules ---------------------------------------------------------------------------------------------------------
 
 
@@ -486,6 +499,40 @@ def test_files_that_are_in_the_way(descent, shipped, tmp_path):
     assert kept.read_text() == "mine" and hashlib.sha256(source.read_bytes()).digest() == digest
     quantize(descent, source, kept, "--type", "Q8_0", "--force")
     assert kept.read_bytes()[:4] == b"GGUF" and list(tmp_path.glob("*.part")) == []
+
+
+def test_a_link_is_the_file_it_leads_to(descent, shipped, tmp_path):
+    (tmp_path / "there").mkdir()
+    real, link, dangling = tmp_path / "there" / "real.gguf", tmp_path / "link.gguf", tmp_path / "dangling.gguf"
+    real.write_text("old")
+    link.symlink_to(real)
+    dangling.symlink_to(tmp_path / "nowhere")
+    quantize(descent, shipped("nrgpt-listops"), link, "--type", "Q8_0", "--force")
+    assert link.is_symlink() and real.read_bytes()[:4] == b"GGUF" and list(real.parent.iterdir()) == [real]
+    result = descent("quantize", shipped("nrgpt-listops"), dangling, "--type", "Q8_0", "--force")
+    assert result.code == 1 and "symbolic link" in result.err and dangling.is_symlink() and not dangling.exists()
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_file_that_comes_meanwhile(binary, shipped, tmp_path, force):
+    """OUT is made by somebody else while the file is being written: without --force it is theirs."""
+    out = tmp_path / "out.gguf"
+    process = subprocess.Popen([binary, "quantize", shipped("cem-kjv"), out, "--type", "Q4_K", "--threads", "1",
+                                *(["--force"] if force else [])], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                               env=environment())
+    while not list(tmp_path.glob("*.part")):
+        assert process.poll() is None
+        time.sleep(0.001)
+    process.send_signal(signal.SIGSTOP)
+    assert not out.exists()
+    out.write_text("theirs")
+    process.send_signal(signal.SIGCONT)
+    error = process.communicate(timeout=300)[1].decode()
+    assert list(tmp_path.iterdir()) == [out]
+    if force:
+        assert process.returncode == 0 and out.read_bytes()[:4] == b"GGUF"
+    else:
+        assert process.returncode == 1 and "out.gguf" in error and "exists" in error and out.read_text() == "theirs"
 
 
 def test_a_full_disk_leaves_nothing(binary, shipped, tmp_path):

@@ -184,7 +184,8 @@ class QuantizeOptions(Structure):
     _fields_ = [
         ("type", c_int), ("embedding_type", c_int), ("head_type", c_int), ("choices", POINTER(TensorChoice)),
         ("n_choices", c_size_t), ("scales", c_int), ("importance", c_void_p), ("requantize", c_bool), ("replace", c_bool),
-        ("threads", c_uint32), ("written", CFUNCTYPE(c_bool, c_void_p, POINTER(QuantizedTensor))), ("user", c_void_p),
+        ("threads", c_uint32), ("written", CFUNCTYPE(c_bool, c_void_p, POINTER(QuantizedTensor))),
+        ("progress", CFUNCTYPE(c_bool, c_void_p, c_uint64, c_uint64)), ("user", c_void_p),
     ]
 
 

@@ -611,13 +611,13 @@ uint64_t gguf_release(gguf_file *file, const gguf_tensor *tensor)
 {
     gguf_tensor *released = &file->tensors[tensor - file->tensors];
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)released->data, last = first + released->bytes;
+    released->data = NULL;
     first = (first + page - 1) / page * page;
     last = last / page * page;
+    if (!file->mapping || first >= last) return 0;
     void *memory = (unsigned char *)file->mapping + (first - (uintptr_t)file->mapping);
-    released->data = NULL;
     /* MADV_DONTNEED, which POSIX's advice of that name need not be: memory that the file was read into is freed by it. */
-    if (!file->mapping || first >= last || madvise(memory, last - first, MADV_DONTNEED) != 0) return 0;
-    return last - first;
+    return madvise(memory, last - first, MADV_DONTNEED) == 0 ? last - first : 0;
 }
 
 /* ---- What is there ---------------------------------------------------------------------------------------------- */

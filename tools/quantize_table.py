@@ -1,7 +1,7 @@
 """What each weight type costs the shipped models: writes them in every type with `descent quantize`, reads them beside the
 original with `descent eval --against`, and puts the tables into docs/quantize.md, between its marks.
 
-    python3 tools/quantize_table.py --descent build/descent
+    python3 tools/quantize_table.py
     python3 tools/quantize_table.py --models cem-kjv --characters 20000 --print
 
 The text is the beginning of models/data/MODEL.val.txt; of the ListOps models it is worked chains of their test items, whose
@@ -104,13 +104,16 @@ def table(descent, name, characters, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--descent", default=ROOT / "build/descent", help="the program")
+    parser.add_argument("--descent", type=Path, default=ROOT / "build/release/descent", metavar="PROGRAM",
+                        help="build/release/descent by default")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), help="all by default")
     parser.add_argument("--characters", type=int, default=12000,
                         help="of a text that is read, twice as many of worked chains")
     parser.add_argument("--print", action="store_true", help="write the tables to standard output instead")
     parser.add_argument("--out", type=Path, default=ROOT / "docs/quantize.md", help="the page that they are put into")
     arguments = parser.parse_args()
+    if not arguments.descent.is_file():
+        parser.error(f"{arguments.descent} is not there: build it first, or name it with --descent")
     with tempfile.TemporaryDirectory() as folder:
         tables = "\n".join(table(arguments.descent, name, arguments.characters, Path(folder)) for name in arguments.models)
     if arguments.print:

@@ -310,10 +310,10 @@ DESCENT_API size_t descent_sequence_length(const descent_sequence *sequence);
 DESCENT_API const uint32_t *descent_sequence_tokens(const descent_sequence *sequence);
 /* Tokens, from the first, that have reached the sequence's depth (or a larger one), or have stopped before it. */
 DESCENT_API size_t descent_sequence_finished(const descent_sequence *sequence);
-/* Tokens, from the first, that came from pages computed by others, each to at least the depth asked, or has stopped: a prefix.
- * Tokens that have stopped behind one that goes on are not among them, nor among the deepened. */
+/* Tokens, from the first, that came from pages computed by others and have nothing left to do: each has at least the depth
+ * asked, or has stopped. A prefix: one that has stopped behind one that goes on is not among them, nor among the deepened. */
 DESCENT_API size_t descent_sequence_reused(const descent_sequence *sequence);
-/* Tokens that came from such pages at a smaller depth, to be taken on from there: all behind the reused ones. */
+/* Tokens that came from such pages at a smaller depth, to be taken on from there: behind the reused ones. */
 DESCENT_API size_t descent_sequence_deepened(const descent_sequence *sequence);
 /* Row steps run for this sequence so far. */
 DESCENT_API uint64_t descent_sequence_steps_run(const descent_sequence *sequence);

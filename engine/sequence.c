@@ -206,12 +206,13 @@ static descent_code add_pages(descent_sequence *s, size_t from, descent_status *
     return DESCENT_OK;
 }
 
-/* What an empty sequence found for its first tokens: finished, or on the way to its depth. */
+/* What an empty sequence found for its first tokens: finished, or on the way to its depth. Behind the first of these there may
+ * be some that have stopped: they are neither reused, which is a run from the first token on, nor deepened. */
 static void count_found(descent_sequence *s)
 {
     s->reused = s->finished;
     s->deepened = 0;
-    for (size_t i = s->finished; i < s->length && sequence_progress(s, i) > 0; i++) s->deepened++;
+    for (size_t i = s->finished; i < s->length && sequence_progress(s, i) > 0; i++) s->deepened += !sequence_done(s, i);
 }
 
 descent_code descent_sequence_append(descent_sequence *s, const uint32_t *tokens, size_t count, descent_status *status)

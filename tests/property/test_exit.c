@@ -312,14 +312,31 @@ static void tear_down(setting *set)
     free(set->tokens);
 }
 
+/* Of the tokens that came from others: the run at the front that has nothing left to do, and those that have, which make the
+ * steps they lack; what has stopped among these is in neither. */
+static void expect_counted(const descent_sequence *sequence, const alone *a, size_t found)
+{
+    size_t reused = descent_sequence_reused(sequence), unfinished = 0;
+    for (size_t i = 0; i < found; i++) {
+        uint32_t made = descent_sequence_token_steps(sequence, i);
+        bool done = made >= a->steps[i];
+        assert_true(made > 0 && (done || i >= reused) && (!done || i != reused));
+        unfinished += !done;
+    }
+    assert_true(reused <= found);
+    assert_int_equal(descent_sequence_deepened(sequence), unfinished);
+}
+
 /* The last token's logits of the first `count` tokens at `depth`, in the cache there is, as they are alone; returns how many
  * tokens came from others. */
 static size_t expect_last(setting *set, descent_depth depth, descent_exit exit, size_t count)
 {
     alone a = run_alone(set, depth, exit, count);
     descent_sequence_options how = {.depth = depth, .exit = exit};
+    uint64_t hits = descent_cache_describe(set->cache).shared_hits;
     descent_sequence *sequence = drive_sequence_as(set->cache, &how, set->tokens, count);
-    size_t found = descent_sequence_reused(sequence) + descent_sequence_deepened(sequence);
+    size_t found = (size_t)(descent_cache_describe(set->cache).shared_hits - hits) * PAGE_TOKENS;
+    expect_counted(sequence, &a, found);
     drive_finish(set->batch, sequence);
     float *logits = test_alloc(a.out.vocab, sizeof *logits);
     drive_logits(set->batch, sequence, count - 1, logits);

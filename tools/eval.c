@@ -34,6 +34,7 @@ enum { TEXT_LIMIT = 1 << 30 };
 typedef struct eval_options {
     session_options session;
     const char *file, *match, *against, *steps, *exit;
+    int against_page_type; /* -1: that of the model */
     bool parse_special, json;
 } eval_options;
 
@@ -146,7 +147,9 @@ static int eval_loss(const eval_options *o, const session *with, const asked_dep
         exit_code = EXIT_FAILURE;
     }
     session reference = {.model = NULL};
-    if (exit_code == EXIT_SUCCESS && o->against) exit_code = session_open(o->against, &o->session, &reference);
+    session_options beside = o->session;
+    if (o->against_page_type >= 0) beside.page_type = o->against_page_type;
+    if (exit_code == EXIT_SUCCESS && o->against) exit_code = session_open(o->against, &beside, &reference);
     loss_result *results = calloc(n, sizeof *results);
     if (exit_code == EXIT_SUCCESS)
         exit_code =
@@ -187,8 +190,8 @@ static int eval_with(const eval_options *o, const char *path)
 
 int command_eval(int argc, char **argv)
 {
-    enum { own = 7 };
-    eval_options options = {.session = {.chunk = 1024}};
+    enum { own = 8 };
+    eval_options options = {.session = {.chunk = 1024}, .against_page_type = -1};
     cli_option table[own + SESSION_OPTIONS] = {
         cli_text('f', "file", "FILE", &options.file, "measure the loss of the text in FILE; - is standard input"),
         cli_text('m', "match", "FILE", &options.match, "count the exact answers to the questions in FILE"),
@@ -199,6 +202,8 @@ int command_eval(int argc, char **argv)
                  "tokens stop early, once a step moves g by less than X of its length; state:X:MIN:EVERY checks after MIN "
                  "steps and every EVERY more"),
         cli_text(0, "against", "MODEL", &options.against, "with --file: another model, to compare this one's predictions with"),
+        cli_choice(0, "against-page-type", &options.against_page_type, page_type_names,
+                   "numbers that other model's history is kept in; those of --page-type by default"),
         cli_flag(0, "parse-special", &options.parse_special, "special tokens spelled in the FILE of --file are those tokens"),
         cli_flag(0, "json", &options.json, "write one JSON object instead of a table"),
     };
@@ -209,5 +214,7 @@ int command_eval(int argc, char **argv)
     if (!options.file == !options.match) return cli_usage_error(&eval_command, "give either --file or --match");
     if (options.against && !options.file)
         return cli_usage_error(&eval_command, "--against compares what is predicted of a --file");
+    if (options.against_page_type >= 0 && !options.against)
+        return cli_usage_error(&eval_command, "--against-page-type is about the model of --against");
     return eval_with(&options, arguments.positional[0]);
 }

@@ -48,8 +48,8 @@ typedef struct match_result {
 /* How the model answers at each depth: results [n]. The result is the exit code. */
 int measure_match(const session *with, const match_set *set, const asked_depth *depths, size_t n, match_result *results);
 
-/* Texts that descend side by side at `depth`, `tokens` each: as many as the batch has rows for, 1..64, fewer where the
- * cache would not hold them. */
+/* Texts that descend side by side at `depth`, `tokens` each: as many as `rows`, those of the batch, allow, 1..64, fewer where
+ * the cache would not hold them. */
 size_t texts_side_by_side(const session *with, size_t rows, size_t tokens, descent_depth depth);
 
 #endif

@@ -252,7 +252,12 @@ int measure_loss(const session *with, const session *reference, const uint32_t *
         m.bar = &bar;
         for (size_t d = 0; d < n; d++)
             results[d] = (loss_result){.predictions = m.predictions, .bytes = bytes_of(with, tokens + 1, m.predictions)};
-        exit_code = measure(&m, texts_side_by_side(with, with->rows, length, deepest));
+        size_t texts = MOST_TEXTS;
+        for (size_t k = 0; k < m.n_models; k++) { /* each has a cache of its own */
+            size_t fit = texts_side_by_side(m.with[k], m.with[k]->rows, length, deepest);
+            if (fit < texts) texts = fit;
+        }
+        exit_code = measure(&m, texts);
     } else {
         cli_error("no memory left");
     }

@@ -266,6 +266,27 @@ def test_a_model_beside_itself(descent, shipped, text_file):
         assert (result["kl"], result["agreement"], result["reference_loss"]) == (0, 1, result["loss"])
 
 
+def test_pages_of_the_model_beside(descent, made, shipped, data, text_file):
+    """Each has its own: one model with two kinds of pages is what the rounding of history alone does."""
+    text = (data / "nrgpt-shakespeare.val.txt").read_text()[:600]
+    model, file = shipped("nrgpt-shakespeare"), text_file(text)
+    plain, coarse = (measure(descent, model, "--file", file, "--page-type", pages)[0]["loss"] for pages in ("f32", "q8"))
+    assert plain != coarse
+    for pages, beside, losses in ((["q8"], ["f32"], (coarse, plain)), (["f32"], ["q8"], (plain, coarse)), (["q8"], [], (coarse, coarse))):
+        own = ["--against-page-type", *beside] if beside else []
+        (result,) = measure(descent, model, "--file", file, "--page-type", *pages, "--against", model, *own)
+        assert (result["loss"], result["reference_loss"]) == losses and (result["kl"] > 0) == bool(beside)
+    result = descent("eval", model, "--file", file, "--against-page-type", "q8")
+    assert result.code == 2 and "--against" in result.err
+
+
+def test_windows_fit_either_cache(descent, made, text_file):
+    """The other model's pages take more: as many windows go side by side as its cache holds."""
+    model, file = made["chars"].path, text_file(random_text(20 * CONTEXT, seed=4))
+    arguments = ["--file", file, "--page-type", "q8", "--against", model, "--against-page-type", "f32"]
+    assert measure(descent, model, *arguments, "--cache-bytes", "20K") == measure(descent, model, *arguments)
+
+
 def test_models_that_cannot_stand_beside(descent, made, shipped, text_file):
     file = text_file("abc")
     for arguments, code, word in [(["--file", file, "--against", shipped("nrgpt-listops")], 1, "vocabulary"),

@@ -251,13 +251,18 @@ descent_code generation_take_drafts(descent_generation *g, descent_batch *batch,
 {
     descent_sequence *s = g->sequence;
     if (generation_lacks_row(g) || s->next_row < g->count || g->drafted == 0) return descent_ok(status);
-    size_t end = g->count + g->drafted, length = descent_sequence_length(s), added;
-    if (s->next_row + most < end) end = s->next_row + most;
-    if (s->next_row >= end) return descent_ok(status);
+    size_t end = g->count + g->drafted, first = s->next_row, added;
+    if (first + most < end) end = first + most;
+    if (first >= end) return descent_ok(status);
     descent_code code = append_up_to(g, end, status);
     if (code != DESCENT_OK) return code;
-    if (length < end) g->report.drafted += end - length;
-    return descent_batch_add(batch, s, end - s->next_row, &added, status);
+    return descent_batch_add(batch, s, end - first, &added, status);
+}
+
+void generation_count_drafts(descent_generation *g)
+{
+    const descent_sequence *s = g->sequence;
+    for (size_t i = g->count; s->batch && i < s->next_row; i++) g->report.drafted += sequence_progress(s, i) == 0;
 }
 
 /* Keeps the drafts before position `from`. */
@@ -294,7 +299,8 @@ static bool may_guess(const descent_generation *g, size_t position)
 {
     const descent_sequence *s = g->sequence;
     bool decodes = g->count > g->prompt_count && s->finished + 1 >= g->count;
-    if (!decodes || position >= s->next_row || position + 2 >= g->most || position + 1 - g->count >= DRAFT_MOST) return false;
+    if (!s->batch || !decodes || position >= s->next_row || position + 2 >= g->most || position + 1 - g->count >= DRAFT_MOST)
+        return false;
     uint32_t steps = sequence_progress(s, position);
     return steps > 0 && steps % g->draft_now == 0;
 }
@@ -343,7 +349,8 @@ static void accept(descent_generation *g, uint32_t token)
     uint32_t known = right ? g->guessed_after[0] : g->sequence->total;
     draft_count_token(&g->record, g->sequence->total, known, g->count > g->prompt_count ? g->draft_now : 0);
     if (right) {
-        g->report.accepted += descent_sequence_length(g->sequence) > g->count;
+        bool begun = descent_sequence_length(g->sequence) > g->count && sequence_progress(g->sequence, g->count) > 0;
+        g->report.accepted += begun;
         memmove(g->guessed_after, g->guessed_after + 1, --g->drafted * sizeof *g->guessed_after);
     } else {
         (void)generation_drop_drafts(g);

@@ -85,6 +85,8 @@ descent_code generation_take_rows(descent_generation *g, descent_batch *batch, s
                                   descent_status *status);
 /* Enrols at most `most` rows of drafts, if its last token's row is in the batch. Fails as descent_batch_add. */
 descent_code generation_take_drafts(descent_generation *g, descent_batch *batch, size_t most, descent_status *status);
+/* Counts the drafts that begin with the next step. */
+void generation_count_drafts(descent_generation *g);
 /* Forgets its drafts; the memory of pages that hold nothing else is free. False: there were none. */
 bool generation_drop_drafts(descent_generation *g);
 

@@ -349,6 +349,8 @@ static void choose_drafting(descent_scheduler *s)
     }
 }
 
+/* A token that was enrolled loses its row with the drafts behind it where these go for somebody else's memory, whoever comes to
+ * lack it; so tokens are enrolled once more at the end, where no drafts are left that could go. */
 void schedule_rows(descent_scheduler *s)
 {
     let_begin(s);
@@ -357,5 +359,7 @@ void schedule_rows(descent_scheduler *s)
     enrol_decodes(s);
     enrol_prompts(s);
     if (s->drafting) enrol_drafts(s);
+    enrol_decodes(s);
+    for (size_t i = 0; i < s->n_running; i++) generation_count_drafts(s->running[i]);
     choose_drafting(s);
 }

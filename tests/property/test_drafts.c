@@ -18,6 +18,7 @@
 #include "model_file.h"
 #include "scheduled.h"
 #include "scheduler.h"
+#include "sequence.h"
 
 enum { CONTEXT = 100, MOST = 40, WORDS = 6, SICK = 3 };
 
@@ -32,6 +33,59 @@ static void count(tally *t, const scheduled *run)
     t->accepted += run->report.accepted;
     t->rejected += run->report.drafted - run->report.accepted;
     t->pauses += run->report.pauses;
+}
+
+/* ---- Steps ------------------------------------------------------------------------------------------------------- */
+
+/* What a scheduler's batch was, looked at before each of its steps (the linker puts the function below in front of the
+ * engine's: --wrap), on its thread. */
+typedef struct inspection {
+    const descent_scheduler *scheduler; /* NULL: none is looked at */
+    size_t begun;                       /* drafts in their first step */
+    size_t left_out;                    /* tokens that had been chosen, without a row */
+    bool stands;                        /* the one in the background has no row, */
+    size_t stood;                       /* for so many steps */
+    size_t asked;                       /* and was asked what may follow, so many times */
+    gathering *gate;                    /* it waits there when it has drafted, once */
+} inspection;
+
+static inspection looked_at;
+
+static void stand_at(gathering *gate)
+{
+    (void)pthread_mutex_lock(&gate->lock);
+    size_t mine = ++gate->gates_shut;
+    (void)pthread_cond_broadcast(&gate->changed);
+    while (gate->gates_open < mine) (void)pthread_cond_wait(&gate->changed, &gate->lock);
+    (void)pthread_mutex_unlock(&gate->lock);
+}
+
+static void inspect(descent_generation *g)
+{
+    const descent_sequence *s = g->sequence;
+    if (g->background && looked_at.gate && g->drafted > 0) {
+        stand_at(looked_at.gate);
+        looked_at.gate = NULL;
+    }
+    if (g->background) {
+        bool stood = looked_at.stands;
+        looked_at.stands = !s->batch;
+        looked_at.stood += stood && !s->batch;
+        looked_at.asked += stood && !s->batch && g->looked > 0;
+    } else if (!g->over && generation_decodes(g) && generation_lacks_row(g)) {
+        looked_at.left_out++;
+    }
+    for (size_t i = g->count; s->batch && i < s->next_row; i++) looked_at.begun += sequence_progress(s, i) == 0;
+}
+
+descent_code __real_descent_batch_step(descent_batch *batch, descent_step_report *report, descent_status *status);
+descent_code __wrap_descent_batch_step(descent_batch *batch, descent_step_report *report, descent_status *status);
+
+descent_code __wrap_descent_batch_step(descent_batch *batch, descent_step_report *report, descent_status *status)
+{
+    const descent_scheduler *s = looked_at.scheduler;
+    for (size_t i = 0; s && s->batch == batch && i < s->n_running; i++) inspect(s->running[i]);
+    return __real_descent_batch_step(batch, report, status);
 }
 
 /* ---- Models and texts -------------------------------------------------------------------------------------------- */
@@ -127,14 +181,17 @@ static void texts_free(texts *t)
     }
 }
 
-/* All at once, and each what it is alone. */
+/* All at once, and each what it is alone; no step goes without a token that was chosen, and what is said to have been drafted
+ * was begun. */
 static void run_texts(const subject *s, const texts *t, const descent_scheduler_options *how, tally *sum)
 {
     descent_scheduler *scheduler = scheduled_start(s->engine, how);
     gathering with;
     scheduled runs[MOST];
     uint64_t row_steps = 0;
+    size_t drafted = 0;
     gathering_begin(&with);
+    looked_at = (inspection){.scheduler = scheduler};
     for (size_t n = 0; n < t->count; n++) runs[n] = (scheduled){.options = t->alone[n].options};
     for (size_t n = 0; n < t->count; n++) scheduled_submit(scheduler, s->engine, &with, &runs[n]);
     gathering_wait(&with, t->count);
@@ -142,6 +199,7 @@ static void run_texts(const subject *s, const texts *t, const descent_scheduler_
         compare_scheduled(&runs[n], &t->alone[n]);
         if (t->alone[n].options.draft_steps == 0) assert_int_equal(runs[n].report.drafted, 0);
         row_steps += runs[n].report.row_steps;
+        drafted += runs[n].report.drafted;
         count(sum, &runs[n]);
         scheduled_free(&runs[n]);
     }
@@ -151,6 +209,9 @@ static void run_texts(const subject *s, const texts *t, const descent_scheduler_
     assert_int_equal(state.cache.pages, state.cache.idle_pages);
     descent_scheduler_destroy(scheduler);
     gathering_finish(&with);
+    assert_int_equal(looked_at.begun, drafted);
+    assert_int_equal(looked_at.left_out, 0);
+    looked_at.scheduler = NULL;
 }
 
 /* ---- Texts ------------------------------------------------------------------------------------------------------- */
@@ -202,7 +263,7 @@ static void pauses_lose_drafts_and_no_text(void **state)
 {
     tally sum = {0};
     (void)state;
-    for (size_t round = 0; round < test_rounds(8); round++) {
+    for (size_t round = 0; round < test_rounds(16); round++) {
         subject s = draw(362, round, round % 2);
         texts t = {.count = 0};
         uint64_t largest = 0;
@@ -432,6 +493,44 @@ static void a_full_batch_drafts_nothing(void **state)
     subject_free(&s);
 }
 
+/* One in the background whose rows have left the batch for another's is not asked, step after step, what may follow. */
+static void whoever_stands_still_guesses_nothing(void **state)
+{
+    (void)state;
+    subject s = draw(368, 0, false);
+    uint32_t *prompt = random_tokens(&s.r, &s.model, 9);
+    scheduled runs[2];
+    gathering with;
+    descent_generation_options o = {.prompt = prompt, .prompt_count = 9, .limit = 60, .draft_steps = 1, .background = true};
+    o.depth = depth_of(TEST_NRGPT, 6, 0);
+    o.sampling = descent_sampling_defaults();
+    descent_scheduler *scheduler = scheduled_start(s.engine, &(descent_scheduler_options){.threads = 1});
+    gathering_begin(&with);
+    looked_at = (inspection){.scheduler = scheduler, .gate = &with};
+    runs[0] = (scheduled){.options = o};
+    o.background = false;
+    o.draft_steps = 0;
+    o.limit = 20;
+    runs[1] = (scheduled){.options = o};
+    scheduled alone = scheduled_alone(s.engine, DESCENT_PAGE_F32, &runs[0].options);
+    scheduled_submit(scheduler, s.engine, &with, &runs[0]);
+    gathering_wait_for_gate(&with);
+    scheduled_submit(scheduler, s.engine, &with, &runs[1]);
+    gathering_open(&with);
+    gathering_wait(&with, 2);
+    compare_scheduled(&runs[0], &alone);
+    descent_scheduler_destroy(scheduler);
+    gathering_finish(&with);
+    assert_true(looked_at.stood >= 20 && runs[0].report.drafted > 0);
+    assert_int_equal(looked_at.begun, runs[0].report.drafted);
+    assert_int_equal(looked_at.asked, 0);
+    looked_at.scheduler = NULL;
+    scheduled_free(&alone);
+    for (size_t n = 0; n < 2; n++) scheduled_free(&runs[n]);
+    free(prompt);
+    subject_free(&s);
+}
+
 static void what_cannot_be_drafted_is_refused(void **state)
 {
     static const struct {
@@ -490,10 +589,15 @@ static void what_cannot_be_drafted_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(drafts_change_no_text),          cmocka_unit_test(at_every_step),
-        cmocka_unit_test(pauses_lose_drafts_and_no_text), cmocka_unit_test(drafts_may_come_and_go),
-        cmocka_unit_test(a_text_ends_where_it_is_told),   cmocka_unit_test(a_sick_draft_ends_no_text),
-        cmocka_unit_test(a_full_batch_drafts_nothing),    cmocka_unit_test(what_cannot_be_drafted_is_refused),
+        cmocka_unit_test(drafts_change_no_text),
+        cmocka_unit_test(at_every_step),
+        cmocka_unit_test(pauses_lose_drafts_and_no_text),
+        cmocka_unit_test(drafts_may_come_and_go),
+        cmocka_unit_test(a_text_ends_where_it_is_told),
+        cmocka_unit_test(a_sick_draft_ends_no_text),
+        cmocka_unit_test(a_full_batch_drafts_nothing),
+        cmocka_unit_test(whoever_stands_still_guesses_nothing),
+        cmocka_unit_test(what_cannot_be_drafted_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

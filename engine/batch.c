@@ -264,7 +264,8 @@ descent_code descent_batch_add(descent_batch *b, descent_sequence *s, size_t mos
     if (s->batch && s->batch != b) return descent_fail(status, DESCENT_BAD_ARGUMENT, "the sequence has rows in another batch");
     descent_code code = descent_sequence_state_code(s, status);
     if (code != DESCENT_OK) return code;
-    uint64_t needed = descent_cache_bytes_needed(b->cache->model, b->cache->page_type, s->length, s->depth);
+    uint32_t planes = planes_at(b->cache->model, s->depth, &s->seed.exit, s->observe);
+    uint64_t needed = pages_bytes(b->cache->model, b->cache->page_type, s->length, planes);
     if (needed > b->cache->byte_limit)
         return descent_fail(status, DESCENT_LIMIT,
                             "a sequence of length %zu at this depth needs %" PRIu64

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -417,6 +418,37 @@ static void pages_hold_what_was_computed(void **state)
     }
 }
 
+/* What would not fit with the plane of who stops at T is refused before anything of it is computed. */
+static void what_stopping_takes_is_counted(void **state)
+{
+    (void)state;
+    for (size_t round = 0; round < test_rounds(4); round++) {
+        setting set = set_up(192, round, TEST_NRGPT);
+        uint64_t plain = descent_cache_bytes_needed(set.engine, DESCENT_PAGE_F32, TEXT, set.depth);
+        descent_depth more = {{(uint16_t)(set.depth.steps[0] + 1)}};
+        uint64_t needed = descent_cache_bytes_needed(set.engine, DESCENT_PAGE_F32, TEXT, more);
+        for (size_t n = 0; n < 3; n++) { /* no exit; exit that fits; exit that does not */
+            descent_sequence_options how = {.depth = set.depth, .no_sharing = true};
+            if (n > 0) how.exit = (descent_exit){.criterion = DESCENT_EXIT_STATE};
+            descent_cache *cache = drive_cache(set.engine, DESCENT_PAGE_F32, n == 0 ? plain : needed - (n == 2));
+            descent_batch *batch = drive_batch(cache, 8, 1);
+            descent_sequence *sequence = drive_sequence_as(cache, &how, set.tokens, TEXT);
+            size_t added = 0;
+            char words[64];
+            descent_status status;
+            (void)snprintf(words, sizeof words, "needs %llu bytes", (unsigned long long)needed);
+            descent_code code = descent_batch_add(batch, sequence, SIZE_MAX, &added, &status);
+            expect_code(code, n == 2 ? DESCENT_LIMIT : DESCENT_OK, &status, n == 2 ? words : NULL);
+            assert_int_equal(added, n == 2 ? 0 : 8);
+            if (n < 2) drive_finish(batch, sequence);
+            descent_sequence_destroy(sequence);
+            descent_batch_destroy(batch);
+            descent_cache_destroy(cache);
+        }
+        tear_down(&set);
+    }
+}
+
 /* Cut anywhere, going on with the same tokens: as if nothing had been. */
 static void cutting_changes_nothing(void **state)
 {
@@ -591,6 +623,7 @@ int main(void)
                                        cmocka_unit_test(pages_are_shared_between_equal_exits),
                                        cmocka_unit_test(an_exempt_prompt_shares_with_everybody),
                                        cmocka_unit_test(pages_hold_what_was_computed),
+                                       cmocka_unit_test(what_stopping_takes_is_counted),
                                        cmocka_unit_test(cutting_changes_nothing),
                                        cmocka_unit_test(a_larger_depth_takes_on_who_has_not_stopped),
                                        cmocka_unit_test(a_restored_sequence_keeps_who_stopped),

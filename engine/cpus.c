@@ -1,9 +1,11 @@
-/* cpus.c: CPUs this process may use, from its affinity and from the quotas of its control groups. Called by batch.c. A quota
- * that cannot be read is none: a wrong guess costs speed, not results.
+/* cpus.c: CPUs this process may use, from its affinity and from the quotas of its control groups. Called by batch.c and
+ * quantize.c. A quota that cannot be read is none: a wrong guess costs speed, not results.
  *
  * /proc/self/mountinfo says where groups are mounted and which one is at the mount's root (a container's own, often), and
  * /proc/self/cgroup which one is this process's. */
 #include "cpus.h"
+
+#include "descent.h"
 
 #include <sched.h>
 #include <stdbool.h>
@@ -175,4 +177,9 @@ unsigned cpus_available(void)
 {
     unsigned cpus = affinity(), quota = cpus_quota("");
     return quota > 0 && quota < cpus ? quota : cpus;
+}
+
+uint32_t descent_threads_by_default(void)
+{
+    return cpus_available();
 }

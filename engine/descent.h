@@ -63,6 +63,10 @@ DESCENT_API const char *descent_version(void);
  * first call into the library, from the CPU's features; the environment variable DESCENT_ISA names a lower one to force it. */
 DESCENT_API const char *descent_isa(void);
 
+/* How many threads 0 stands for wherever threads are asked for: the CPUs of the process's affinity, at most as many as the quotas
+ * of its control groups come to, rounded up; at least 1. Looks every time; from any thread. */
+DESCENT_API uint32_t descent_threads_by_default(void);
+
 /* How products with numbers of a type are computed on this instruction set: one line of a table fixed at build. Whether one row
  * is multiplied or several, it is the same sums in the same order, and so the same bits. */
 typedef struct descent_path {
@@ -401,7 +405,7 @@ typedef struct descent_batch descent_batch;
 
 typedef struct descent_batch_options {
     uint32_t max_rows; /* rows enrolled at once, 1..65536; 0: 512 */
-    uint32_t threads;  /* 0: as many as the affinity and the control groups of the process allow */
+    uint32_t threads;  /* 0: descent_threads_by_default */
 } descent_batch_options;
 
 DESCENT_API descent_code descent_batch_create(descent_cache *cache, const descent_batch_options *options, descent_batch **batch,
@@ -502,7 +506,7 @@ typedef struct descent_generation descent_generation;
 
 typedef struct descent_scheduler_options {
     descent_cache_options cache;
-    uint32_t threads;     /* 0: as many as the affinity and the control groups of the process allow */
+    uint32_t threads;     /* 0: descent_threads_by_default */
     uint32_t chunk;       /* rows of prompts in flight at once; 0: 128 */
     uint32_t max_running; /* generations that hold cache at once, 1..4096; 0: 64 */
 } descent_scheduler_options;
@@ -675,7 +679,7 @@ typedef struct descent_quantize_options {
     const descent_importance *importance; /* of a model of the same shape, or NULL */
     bool requantize;                      /* types below Q8_0 may be read and written in another type */
     bool replace;                         /* the file may exist */
-    uint32_t threads;                     /* 0: as many as the process may use */
+    uint32_t threads;                     /* 0: descent_threads_by_default */
     bool (*written)(void *user, const descent_quantized_tensor *tensor); /* of each tensor; false: stop. May be NULL */
     descent_progress progress; /* inside of tensors as well, on the calling thread; bytes of the old tensors. May be NULL */
     void *user;                /* of both */

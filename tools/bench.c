@@ -3,9 +3,9 @@
 
 #include "commands.h"
 
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const cli_command bench_command = {
     .name = "bench",
@@ -182,7 +182,9 @@ static size_t largest_set(const bench_run *b)
         if (history < UINT64_MAX / 2 / line->batch && b->with.info->file_bytes + line->batch * history > most)
             most = b->with.info->file_bytes + line->batch * history;
     }
-    const uint64_t enough = (uint64_t)1 << 28; /* far beyond any cache: more of it is read no faster or slower */
+    long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    uint64_t enough = (uint64_t)1 << 28; /* far beyond the caches: more of it is read no faster or slower */
+    if (cache > 0 && 4 * (uint64_t)cache > enough) enough = 4 * (uint64_t)cache;
     return (size_t)(most < enough ? most : enough);
 }
 
@@ -219,7 +221,8 @@ static int measure_lines(bench_run *b)
 static int bench(bench_options *o)
 {
     bench_run b = {.path = o->path, .repeats = o->repeats, .seconds = o->seconds, .machine_seconds = o->quick ? 0.03 : 0.1};
-    b.threads = o->session.threads ? (int)o->session.threads : omp_get_num_procs();
+    if (!o->session.threads) o->session.threads = descent_threads_by_default();
+    b.threads = (int)o->session.threads;
     int code = open_model(&b, o);
     if (code == EXIT_SUCCESS) {
         fit_contexts(&b, &o->context);

@@ -34,11 +34,12 @@ extern const char *const line_names[]; /* [LINE_KINDS], NULL-terminated */
 
 /* What one repetition costs by the shapes, and the least time that leaves. */
 typedef struct line_work {
-    uint64_t weights, attention, head;            /* multiply-adds */
-    uint64_t saved;                               /* of `weights`, by the form that is cheaper for prompts */
-    uint64_t product_bytes;                       /* of weights, head included, once for every product */
-    uint64_t weight_bytes, history_bytes;         /* traffic: every matrix once a step, every history once a token's step */
-    double weight_seconds, memory_seconds;        /* the traffic of weights, and all, at the bandwidths of the working sets */
+    uint64_t weights, attention, head;     /* multiply-adds */
+    uint64_t saved;                        /* of `weights`, by the form that is cheaper for prompts */
+    uint64_t of_bytes, saved_of_bytes;     /* of `weights` and `head`, and of `saved`: with matrices of quantized types */
+    uint64_t product_bytes;                /* of weights, head included, once for every product */
+    uint64_t weight_bytes, history_bytes;  /* traffic: every matrix once a step, every history once a token's step */
+    double weight_seconds, memory_seconds; /* the traffic of weights, and all, at the bandwidths of the working sets */
     double compute_seconds, cheaper_form_seconds; /* the multiply-adds at the peaks of their types */
 } line_work;
 

@@ -125,9 +125,16 @@ static uint64_t columns_of(const shape *s, const use *u, const descent_tensor_in
     }
 }
 
-static void add_uses(weight_cost *to, unsigned products, uint64_t multiply_adds, uint64_t bytes)
+/* Q8_0, Q4_K, ...: blocks of integers. */
+static bool is_quantized(const descent_tensor_info *t)
+{
+    return t->type[0] == 'Q';
+}
+
+static void add_uses(weight_cost *to, unsigned products, uint64_t multiply_adds, bool of_bytes, uint64_t bytes)
 {
     to->multiply_adds += products * multiply_adds;
+    if (of_bytes) to->of_bytes += products * multiply_adds;
     to->product_bytes += products * bytes;
     if (products) to->bytes += bytes;
 }
@@ -162,20 +169,21 @@ bool cost_of_model(const descent_model *model, model_cost *cost)
     shape s;
     if (!read_shape(model, &s)) return false;
     *cost = (model_cost){.info = info, .strict = key_is(model, "attention.mask", "strict", false)};
-    uint64_t embedding = 0, head = 0;
+    descent_tensor_info head = {.type = ""};
     for (size_t i = 0; descent_model_tensor(model, i, &t); i++) {
-        if (!strcmp(t.name, "token_embd.weight")) embedding = t.bytes;
-        if (!strcmp(t.name, "output.weight")) head = t.bytes;
+        bool tied = !strcmp(t.name, "token_embd.weight") && !head.bytes; /* unless there is a head of its own */
+        if (tied || !strcmp(t.name, "output.weight")) head = t;
         const use *u = find_use(&s, t.name);
         if (!u || t.n_dims < 2) continue; /* a rate that is a vector or a number */
         uint64_t products = columns_of(&s, u, &t) * t.dims[1];
         kind_cost *kind = &cost->kinds[s.recurrent_gpt ? 0 : u->of_kind];
-        add_uses(&kind->step, u->each, products, t.bytes);
-        add_uses(&kind->entry, u->entry, products, t.bytes);
+        add_uses(&kind->step, u->each, products, is_quantized(&t), t.bytes);
+        add_uses(&kind->entry, u->entry, products, is_quantized(&t), t.bytes);
         kind->saved_in_prompts += u->saved * products;
+        if (is_quantized(&t)) kind->saved_of_bytes += u->saved * products;
     }
     count_attention(&s, info->layers, &cost->kinds[0]);
-    add_uses(&cost->head, 1, (uint64_t)info->vocab * info->width, head ? head : embedding);
+    add_uses(&cost->head, 1, (uint64_t)info->vocab * info->width, is_quantized(&head), head.bytes);
     return cost->head.bytes && cost->kinds[0].step.bytes;
 }
 
@@ -191,10 +199,12 @@ token_cost cost_of_token(const model_cost *cost, descent_depth depth, uint64_t s
         const kind_cost *kind = &cost->kinds[k];
         uint64_t steps = cost_steps(cost, depth, k);
         sum.weights += steps * kind->step.multiply_adds + kind->entry.multiply_adds;
+        sum.of_bytes += steps * kind->step.of_bytes + kind->entry.of_bytes;
         sum.product_bytes += steps * kind->step.product_bytes + kind->entry.product_bytes;
         sum.attention += steps * seen * kind->attention;
         sum.history += steps * seen * kind->history;
         sum.saved += steps * kind->saved_in_prompts;
+        sum.saved_of_bytes += steps * kind->saved_of_bytes;
     }
     return sum;
 }

@@ -11,6 +11,7 @@
 
 typedef struct weight_cost {
     uint64_t multiply_adds;
+    uint64_t of_bytes;      /* of them, with matrices of quantized types, which are multiplied as bytes */
     uint64_t product_bytes; /* of each matrix as often as it is multiplied with */
     uint64_t bytes;         /* of each matrix once */
 } weight_cost;
@@ -21,8 +22,9 @@ typedef struct kind_cost {
     weight_cost entry; /* beside it on the first step of the T */
     /* Multiply-adds with what attention sees, for each token seen: in every step; and numbers of history read. */
     uint64_t attention, history;
-    /* Multiply-adds of `step` that a form with keys made for every head saves where a whole prompt is computed. */
-    uint64_t saved_in_prompts;
+    /* Multiply-adds of `step` that a form with keys made for every head saves where a whole prompt is computed; those of
+     * bytes among them. */
+    uint64_t saved_in_prompts, saved_of_bytes;
 } kind_cost;
 
 typedef struct model_cost {
@@ -40,10 +42,11 @@ uint32_t cost_steps(const model_cost *cost, descent_depth depth, uint32_t kind);
 
 /* What a token costs at a depth, without its head. `seen`: tokens its attention sees, itself among them. */
 typedef struct token_cost {
-    uint64_t weights, attention; /* multiply-adds */
-    uint64_t product_bytes;      /* of weights */
-    uint64_t history;            /* numbers */
-    uint64_t saved;              /* of `weights`, saved_in_prompts */
+    uint64_t weights, attention;    /* multiply-adds */
+    uint64_t of_bytes;              /* of `weights` */
+    uint64_t product_bytes;         /* of weights */
+    uint64_t history;               /* numbers */
+    uint64_t saved, saved_of_bytes; /* of `weights` and of `of_bytes`, as in kind_cost */
 } token_cost;
 token_cost cost_of_token(const model_cost *cost, descent_depth depth, uint64_t seen);
 

@@ -35,12 +35,15 @@ static void add_token(line_work *work, const token_cost *token, uint64_t times)
     work->weights += times * token->weights;
     work->attention += times * token->attention;
     work->saved += times * token->saved;
+    work->of_bytes += times * token->of_bytes;
+    work->saved_of_bytes += times * token->saved_of_bytes;
     work->product_bytes += times * token->product_bytes;
 }
 
 static void add_heads(line_work *work, const model_cost *cost, uint64_t times)
 {
     work->head += times * cost->head.multiply_adds;
+    work->of_bytes += times * cost->head.of_bytes;
     work->product_bytes += times * cost->head.product_bytes;
 }
 
@@ -67,12 +70,16 @@ static void reckon_memory(bench_run *b, line_work *work, const run_counts *count
     work->memory_seconds = work->weight_seconds + (double)work->history_bytes / far;
 }
 
+static double compute_seconds(const machine *m, uint64_t multiply_adds, uint64_t of_bytes)
+{
+    return (double)of_bytes / m->int8 + (double)(multiply_adds - of_bytes) / m->f32;
+}
+
 static void reckon_compute(bench_run *b, line_work *work)
 {
-    bool quantized = b->cost.info->weight_type[0] == 'Q';
-    double peak = quantized ? b->machine.int8 : b->machine.f32;
-    work->compute_seconds = (double)(work->weights + work->head) / peak + (double)work->attention / b->machine.f32;
-    work->cheaper_form_seconds = work->compute_seconds - (double)work->saved / peak;
+    const machine *m = &b->machine;
+    work->compute_seconds = compute_seconds(m, work->weights + work->head, work->of_bytes) + (double)work->attention / m->f32;
+    work->cheaper_form_seconds = work->compute_seconds - compute_seconds(m, work->saved, work->saved_of_bytes);
 }
 
 static uint64_t seen_by(const bench_run *b, size_t position)

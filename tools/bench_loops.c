@@ -116,9 +116,25 @@ static const machine_loops avx2 = {.name = "avx2",
 
 /* ---- AVX-512 ------------------------------------------------------------------------------------------------------ */
 
-#define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
+#define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl")))
+#define AVX512_VNNI __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
 
+/* As with AVX2. */
 AVX512 static void avx512_int8(uint64_t rounds)
+{
+    __m512i sums[SUMS], a = _mm512_set1_epi16(-7), b = _mm512_set1_epi16(9);
+    for (int k = 0; k < SUMS; k++) sums[k] = _mm512_set1_epi32(k);
+    for (uint64_t i = 0; i < rounds; i++) {
+        __asm__ volatile("" : "+v"(a), "+v"(b));
+#pragma GCC unroll 16
+        for (int k = 0; k < SUMS; k++) sums[k] = _mm512_add_epi32(sums[k], _mm512_madd_epi16(a, b));
+        __asm__ volatile("" : "+v"(a));
+    }
+    for (int k = 1; k < SUMS; k++) sums[0] = _mm512_xor_si512(sums[0], sums[k]);
+    sink = (uint64_t)_mm512_reduce_add_epi64(sums[0]);
+}
+
+AVX512_VNNI static void avx512_vnni_int8(uint64_t rounds)
 {
     __m512i sums[SUMS], a = _mm512_set1_epi8(7), b = _mm512_set1_epi8(-9);
     for (int k = 0; k < SUMS; k++) sums[k] = _mm512_set1_epi32(k);
@@ -147,17 +163,24 @@ AVX512 static void avx512_read(const unsigned char *from, size_t bytes)
     read_words(from, bytes);
 }
 
-static const machine_loops avx512 = {.name = "avx512 vnni",
-                                     .int8_per_round = SUMS * 64,
+static const machine_loops avx512 = {.name = "avx512",
+                                     .int8_per_round = SUMS * 32,
                                      .f32_per_round = SUMS * 16,
                                      .int8 = avx512_int8,
                                      .f32 = avx512_f32,
                                      .read = avx512_read};
 
+static const machine_loops avx512_vnni = {.name = "avx512 vnni",
+                                          .int8_per_round = SUMS * 64,
+                                          .f32_per_round = SUMS * 16,
+                                          .int8 = avx512_vnni_int8,
+                                          .f32 = avx512_f32,
+                                          .read = avx512_read};
+
 const machine_loops *machine_loops_get(void)
 {
-    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni"))
-        return &avx512;
+    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+        return __builtin_cpu_supports("avx512vnni") ? &avx512_vnni : &avx512;
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &avx2 : &portable;
 }
 

@@ -117,8 +117,8 @@ static json_t *spread_json(load_samples *samples)
 static json_t *work_json(const line_work *w)
 {
     json_t *counted =
-        json_pack("{s:I, s:I, s:I, s:I}", "weights", (json_int_t)w->weights, "attention", (json_int_t)w->attention, "head",
-                  (json_int_t)w->head, "saved_by_cheaper_form", (json_int_t)w->saved);
+        json_pack("{s:I, s:I, s:I, s:I, s:I}", "weights", (json_int_t)w->weights, "attention", (json_int_t)w->attention, "head",
+                  (json_int_t)w->head, "saved_by_cheaper_form", (json_int_t)w->saved, "of_bytes", (json_int_t)w->of_bytes);
     json_t *bytes = json_pack("{s:I, s:I, s:I}", "per_product", (json_int_t)w->product_bytes, "weights",
                               (json_int_t)w->weight_bytes, "history", (json_int_t)w->history_bytes);
     json_t *limits =

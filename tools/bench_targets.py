@@ -47,7 +47,7 @@ def _pairs(told):
         if pair["ours"] == "nrgpt-90m" and decode:
             yield _target("NRGPT-90M T 12 Q8_0 decode over GPT-2 124M, tokens/s", pair["ratio"], 1.0, True, _counted(decode))
             work = decode["work"]["multiply_adds"]
-            each = (work["weights"] + work["attention"] + work["head"]) / decode["tokens"]
+            each = (work["weights"] + work["attention"] * _SEEN / decode["context"] + work["head"]) / decode["tokens"]
             yield _target("the same in counted multiply-adds/s", pair["ratio"] * each / peer_multiply_adds("gpt2-124m"), 2.0, True,
                           {"ours_per_token": each, "theirs_per_token": peer_multiply_adds("gpt2-124m")})
         elif cem:

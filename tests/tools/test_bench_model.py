@@ -1,11 +1,13 @@
 """`descent bench MODEL`: every line with all its figures, and multiply-adds and bytes as counted here by hand. How fast
 anything is is no test's affair."""
+import json
+import os
 import subprocess
 import sys
 
 import pytest
 
-from conftest import ROOT
+from conftest import BINARY, ROOT
 
 FAST = ("--quick", "--seconds", "0.001")
 C = 64  # of every golden model
@@ -80,6 +82,31 @@ def test_padding_is_read_but_not_multiplied_with(tmp_path, told):
     assert counted["weights"] == n * 3 * (2 * 2 * 36 * 36 + 4 * 72 * 36 + 36 * 36) and counted["head"] == n * 96 * 36
     row, wide = 2 * 34, 3 * 34  # 36 numbers in 2 blocks of 32, 72 in 3
     assert read["weights"] == n * (3 * (2 * 36 * row + 72 * row + 36 * wide + 36 * row) + 96 * row)
+
+
+def test_each_tensor_is_held_against_the_peak_of_its_type(tmp_path, golden, told):
+    """Half of the feed-forward kept in F32, all else Q8_0: the compute limit is bytes over their peak and floats over theirs."""
+    model = tmp_path / "mixed.gguf"
+    subprocess.run([BINARY, "quantize", golden("nrgpt-ff2w"), model, "--type", "Q8_0", "--tensor", "blk.0.ffn_1.weight=F32"], check=True,
+                   stdout=subprocess.DEVNULL, timeout=300)
+    for path, floats in ((model, 2 * 256 * C), (golden("nrgpt-ff2w"), None)):
+        said = told(path, "--only", "decode,prefill", "--contexts", "10", "--batches", "2", *FAST)
+        for line in said["lines"]:
+            counted, limits = line["work"]["multiply_adds"], line["work"]["limit_seconds"]
+            of_bytes = counted["weights"] - 6 * line["tokens"] * floats + counted["head"] if floats else 0
+            assert counted["of_bytes"] == of_bytes
+            int8, f32 = (said["machine"][f"{kind}_multiply_adds_per_second"] for kind in ("int8", "f32"))
+            rest = counted["weights"] + counted["head"] - of_bytes + counted["attention"]
+            assert limits["compute"] == pytest.approx(of_bytes / int8 + rest / f32, rel=1e-4)
+            saved = counted["saved_by_cheaper_form"] / (int8 if floats else f32)  # of the attention's matrices
+            assert limits["compute_in_cheaper_form"] == pytest.approx(limits["compute"] - saved, rel=1e-4)
+
+
+def test_threads_are_those_the_engine_takes(golden):
+    """Without -t: as many as the process may use, for the model's work and the machine's peaks alike."""
+    done = subprocess.run([BINARY, "bench", golden("gpt"), "--only", "prefill", "--contexts", "8", *FAST, "--json"], capture_output=True,
+                          text=True, check=True, timeout=300, preexec_fn=lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}))
+    assert json.loads(done.stdout)["machine"]["threads"] == 1
 
 
 def test_every_line_has_its_figures(golden, told):

@@ -84,6 +84,21 @@ def test_multiply_adds_of_the_peers_are_counted_by_their_shapes():
     assert bench_targets.peer_multiply_adds("llama-160m") == blocks + 12 * 768 * 3072 + 32000 * 768 + 12 * 2 * 768 * 80
 
 
+def test_the_pair_is_counted_at_the_context_it_is_timed_at(told):
+    """80, where llama-bench is on average: a decode line at 64 says what attention takes there."""
+    (target,) = [t for t in bench_targets.judge(told) if t["target"] == "the same in counted multiply-adds/s"]
+    ours = 290_000_000 + 14_000_000 * 80 / 64 + 38_600_000
+    assert target["counted"]["ours_per_token"] == pytest.approx(ours)
+    assert target["measured"] == pytest.approx(1.2 * ours / bench_targets.peer_multiply_adds("gpt2-124m"))
+
+
+def test_the_readme_has_its_marks(told, tmp_path):
+    readme = tmp_path / "README.md"
+    readme.write_text((ROOT / "README.md").read_text())
+    assert plot(told, tmp_path, "--readme", readme).returncode == 0
+    assert "| NRGPT-90M, T 12 | Q8_0 | 100 |" in readme.read_text().split("## Speed")[1].split("\n## ")[0]
+
+
 def plot(told, folder, *options):
     path = folder / "bench.json"
     path.write_text(told if isinstance(told, str) else json.dumps(told))

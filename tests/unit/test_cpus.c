@@ -1,5 +1,6 @@
 /* test_cpus.c: quotas of control groups of both versions, read from trees of files that look like a system's. */
 #include "cpus.h"
+#include "descent.h"
 #include "model_file.h"
 
 #include <setjmp.h>
@@ -185,6 +186,7 @@ static void affinity_bounds(void **state)
         if (CPU_ISSET(i, &all)) CPU_SET(i, &one);
     assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
     assert_int_equal(cpus_available(), 1);
+    assert_int_equal(descent_threads_by_default(), 1);
     assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
     assert_int_equal(cpus_available(), cpus);
 }

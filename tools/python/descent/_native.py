@@ -214,6 +214,7 @@ _size = POINTER(c_size_t)
 FUNCTIONS = {
     "descent_version": (c_char_p, []),
     "descent_isa": (c_char_p, []),
+    "descent_threads_by_default": (c_uint32, []),
     "descent_path_at": (c_bool, [c_size_t, POINTER(Path)]),
     "descent_model_open": (c_int, [c_char_p, _out, _status]),
     "descent_model_read": (c_int, [c_char_p, _out, _status]),

@@ -72,6 +72,27 @@ def test_a_threshold_of_nothing_changes_nothing(server):
         assert complete(server, "nrgpt-shakespeare", {"steps": 8, "exit": exit})["choices"] == plain["choices"]
 
 
+def test_what_is_generated_is_traced_as_with_its_prompt(server):
+    """Tokens of the prompt stop in any order, and the last of it is the first that is followed."""
+    descent = {"steps": 12, "exit": STATE, "trace": True}
+    traces = trace(server, "nrgpt-shakespeare", steps=12, exit=STATE)
+    taken = [token["steps"] for token in traces[:len(PROMPT)]]
+    assert any(a > b for a, b in zip(taken, taken[1:]))
+    [choice] = complete(server, "nrgpt-shakespeare", descent)["choices"]
+    said = [[token["position"], token["steps"], *token["descents"]] for token in choice["descent"]["trace"]]
+    assert said == [[token["position"], token["steps"], *[{name: each[name] for name in said[0][2]} for each in token["descents"]]]
+                    for token in traces[-12:]]
+
+
+def test_drafts_are_off_whatever_is_asked(server):
+    plain = complete(server, "nrgpt-shakespeare", {"steps": 12, "exit": STATE})
+    asked = complete(server, "nrgpt-shakespeare", {"steps": 12, "exit": STATE, "draft_steps": 2})
+    traced = complete(server, "nrgpt-shakespeare", {"steps": 12, "exit": STATE, "draft_steps": 2, "trace": True})
+    for answer in (asked, traced):
+        assert answer["choices"][0]["text"] == plain["choices"][0]["text"]
+        assert set(answer["usage"]["completion_tokens_details"].values()) == {0}
+
+
 def test_under_load_as_alone(server):
     """Texts of several exits and depths at once, each as it is alone and whatever the cache holds."""
     asked = [{"steps": steps, "exit": exit} for steps in (6, 12)

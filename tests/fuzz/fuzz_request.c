@@ -45,6 +45,8 @@ static void check_depth(const generation_request *r, const request_limits *limit
     descent_status status;
     require(!descent_depth_parse(r->model->model, descent_depth_format(r->model->model, r->depth, text), &again, &status));
     require(!memcmp(&again, &r->depth, sizeof again));
+    require(r->draft_steps <= 0 || (info->deepens && r->draft_steps < r->depth.steps[0]));
+    require(r->draft_steps >= 0 || r->draft_steps == DESCENT_DRAFT_AUTO);
     require(r->step_scale > 0 && r->step_scale <= 4);
     require(r->exit.threshold >= 0 && r->exit.threshold <= FLT_MAX && r->exit.min_steps > 0 && r->exit.check_every > 0);
 }
@@ -92,7 +94,7 @@ static void check_request(const generation_request *r, const request_limits *lim
 static request_limits limits_of(bool small)
 {
     request_limits limits = request_limits_defaults();
-    if (small) limits = (request_limits){4, 6, 3, 4, 2, 3, 2};
+    if (small) limits = (request_limits){4, 6, 3, 4, 2, 3, 2, 2};
     return limits;
 }
 

@@ -63,8 +63,8 @@ DESCENT_API const char *descent_version(void);
  * first call into the library, from the CPU's features; the environment variable DESCENT_ISA names a lower one to force it. */
 DESCENT_API const char *descent_isa(void);
 
-/* How many threads 0 stands for wherever threads are asked for: the CPUs of the process's affinity, at most as many as the quotas
- * of its control groups come to, rounded up; at least 1. Looks every time; from any thread. */
+/* How many threads 0 stands for wherever threads are asked for: the CPUs of the process's affinity, at most as many as the
+ * quotas of its control groups come to, rounded up; at least 1. Looks every time; from any thread. */
 DESCENT_API uint32_t descent_threads_by_default(void);
 
 /* How products with numbers of a type are computed on this instruction set: one line of a table fixed at build. Whether one row
@@ -124,13 +124,13 @@ typedef struct descent_model_info {
     const char *weight_type; /* the type of most weight bytes: "F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K" */
     uint64_t parameters;     /* numbers the model learned; padding of quantized rows is not counted */
     uint64_t file_bytes;
-    uint64_t resident_bytes; /* of the file as mapped or read, and of quantized tensors repacked, which the file no longer takes */
-    uint64_t fingerprint;                      /* a hash of the whole file's contents */
-    uint32_t width;                            /* C */
-    uint32_t vocab;                            /* V */
-    uint32_t context;                          /* most tokens a sequence may hold */
-    uint32_t layers;                           /* 1 where one block is applied T times */
-    uint32_t kinds;                            /* kinds of sub-layer: 1..DESCENT_MAX_KINDS */
+    uint64_t resident_bytes; /* of the file as mapped or read, and of tensors repacked, which the file no longer takes */
+    uint64_t fingerprint;    /* a hash of the whole file's contents */
+    uint32_t width;          /* C */
+    uint32_t vocab;          /* V */
+    uint32_t context;        /* most tokens a sequence may hold */
+    uint32_t layers;         /* 1 where one block is applied T times */
+    uint32_t kinds;          /* kinds of sub-layer: 1..DESCENT_MAX_KINDS */
     const char *kind_names[DESCENT_MAX_KINDS]; /* "block"; or "attention", "mlp" */
     descent_depth trained; /* the depth the checkpoint was trained at, the default everywhere; 0 for a kind that has no T */
     bool deepens;          /* tokens computed at T serve as they are at other depths, and are deepened in place;

@@ -101,7 +101,7 @@ static void put_row(number_type type, uint8_t *block, size_t r, const uint8_t w[
     uint8_t *row = block + row_place(type, r);
     for (size_t c = 0; c < PACKED_BLOCK; c++) {
         uint8_t *to = row + column_place(type, c);
-        *to = type == NUMBER_Q8_0 ? w[c] : (uint8_t)(*to | (w[c] & 15) << nibble_shift(r));
+        *to = (uint8_t)(type == NUMBER_Q8_0 ? w[c] : *to | (w[c] & 15) << nibble_shift(r));
     }
     for (size_t c = 0; type == NUMBER_Q6_K && c < PACKED_BLOCK; c++) {
         uint8_t *to = block + crumb_place(r, c);
@@ -114,7 +114,7 @@ static void get_row(number_type type, const uint8_t *block, size_t r, uint8_t w[
     const uint8_t *row = block + row_place(type, r);
     for (size_t c = 0; c < PACKED_BLOCK; c++) {
         uint8_t stored = row[column_place(type, c)];
-        w[c] = type == NUMBER_Q8_0 ? stored : stored >> nibble_shift(r) & 15;
+        w[c] = (uint8_t)(type == NUMBER_Q8_0 ? stored : stored >> nibble_shift(r) & 15);
     }
     for (size_t c = 0; type == NUMBER_Q6_K && c < PACKED_BLOCK; c++)
         w[c] = (uint8_t)(w[c] | (block[crumb_place(r, c)] >> 2 * packed_set(r) & 3) << 4);

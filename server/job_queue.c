@@ -108,6 +108,15 @@ bool job_queue_lists(job_queue *q, const job *j)
     return listed;
 }
 
+/* The end of a hold that begins now: that of those held already where it is far enough away, so that many streams take few
+ * turns of the loop. */
+static uint64_t end_of_hold(const job_queue *q)
+{
+    uint64_t now = uv_now(q->loop);
+    if (q->held_last && q->held_last->place.due >= now + (q->hold_ms + 1) / 2) return q->held_last->place.due;
+    return now + q->hold_ms;
+}
+
 void job_queue_hold(job_queue *q, job *j)
 {
     job_place *p = &j->place;
@@ -116,7 +125,7 @@ void job_queue_hold(job_queue *q, job *j)
     if (p->held) release(q, j);
     p->held = true;
     (void)pthread_mutex_unlock(&q->lock);
-    p->due = uv_now(q->loop) + q->hold_ms;
+    p->due = end_of_hold(q);
     p->held_before = q->held_last;
     *(q->held_last ? &q->held_last->place.held_behind : &q->held_first) = j;
     q->held_last = j;

@@ -22,7 +22,8 @@ typedef struct job_place {
     job *held_before, *held_behind;
 } job_place;
 
-/* `turn` is called on the loop's thread. A job is held for `hold_seconds`; 0: never. The interval is rounded up to whole
+/* `turn` is called on the loop's thread. A job is held for `hold_seconds`, or for half of them at least where others
+ * are already; 0: never. The interval is rounded up to whole
  * milliseconds. 0, or a code of libuv. */
 int job_queue_open(uv_loop_t *loop, double hold_seconds, void (*turn)(job *j), job_queue **queue);
 /* Frees the queue once the loop has closed its handles; no job is in it. */

@@ -3,7 +3,6 @@
  * which they are. */
 #include "request_parts.h"
 
-#include <float.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -217,7 +216,7 @@ static void read_exit(const request_reader *r, const fields *f)
                           r->out->model->id);
     r->out->exit = (descent_exit){
         .criterion = criterion == STATE ? DESCENT_EXIT_STATE : DESCENT_EXIT_NONE,
-        .threshold = (float)fields_real(&exit, "threshold", 0, FLT_MAX, false, 0.03),
+        .threshold = (float)fields_real(&exit, "threshold", 0, 1e6, false, 0.03),
         .min_steps = (uint16_t)fields_integer(&exit, "min_steps", 1, DESCENT_MAX_STEPS, 1),
         .check_every = (uint16_t)fields_integer(&exit, "check_every", 1, DESCENT_MAX_STEPS, 1),
     };

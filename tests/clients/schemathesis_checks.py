@@ -10,6 +10,7 @@ REASONS = (
     r"the chat template \"\w+\" ",  # the roles it has a form for, in the order it has one for
     r"(best_of|min_tokens) is \d+.*: expected",  # what another field allows
     r"descent\.draft_steps is \d+(, but of tokens of model .* nothing is drafted| and steps is \d+: expected fewer)",  # its T
+    r"model holds U\+0000",  # a name that no model can have
     r"is out of range: expected a signed 64-bit integer or a double|NUL byte in object key",  # JSON that nothing here holds
 )
 

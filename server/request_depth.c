@@ -3,6 +3,7 @@
  * which they are. */
 #include "request_parts.h"
 
+#include <float.h>
 #include <stdio.h>
 #include <string.h>
 

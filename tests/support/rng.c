@@ -31,6 +31,11 @@ double rng_uniform(rng *r)
     return (double)(rng_next(r) >> 11) * 0x1p-53;
 }
 
+float rng_signed(rng *r)
+{
+    return (float)((double)(uint32_t)(rng_next(r) >> 32) / 2147483648.0 - 1.0);
+}
+
 double rng_normal(rng *r)
 {
     double radius = sqrt(-2.0 * log(1.0 - rng_uniform(r)));

@@ -17,6 +17,8 @@ size_t rng_below(rng *r, size_t n);
 size_t rng_between(rng *r, size_t low, size_t high);
 /* [0, 1). */
 double rng_uniform(rng *r);
+/* [-1, 1), as a float. */
+float rng_signed(rng *r);
 /* Normal with mean 0 and deviation 1. */
 double rng_normal(rng *r);
 

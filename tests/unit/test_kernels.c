@@ -2,6 +2,7 @@
  * tails; and that no output bit depends on how the work is cut. */
 #include "kernels/half.h"
 #include "kernels/kernels.h"
+#include "rng.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,24 +16,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t state = 88172645463325252u;
-
-static uint32_t any(void)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (uint32_t)(state >> 32);
-}
+static rng source = {88172645463325252u};
 
 static size_t below(size_t n)
 {
-    return any() % n;
+    return rng_below(&source, n);
 }
 
 static float number(void)
 {
-    return (float)((double)any() / 2147483648.0 - 1.0);
+    return rng_signed(&source);
 }
 
 static float *numbers(size_t n)

@@ -5,6 +5,7 @@
 #include "kernels/half.h"
 #include "kernels/kernels.h"
 #include "kernels/packed.h"
+#include "rng.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,24 +18,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t state = 88172645463325252u;
-
-static uint32_t any(void)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (uint32_t)(state >> 32);
-}
+static rng source = {88172645463325252u};
 
 static size_t below(size_t n)
 {
-    return any() % n;
+    return rng_below(&source, n);
 }
 
 static float number(void)
 {
-    return (float)((double)any() / 2147483648.0 - 1.0);
+    return rng_signed(&source);
 }
 
 static void *memory(size_t bytes)
@@ -126,7 +119,7 @@ static float some_scale(void)
 static void fill_block(number_type type, uint8_t *p, kind k, float scale)
 {
     size_t bytes = formats[format_of(type)].bytes;
-    for (size_t i = 0; i < bytes; i++) p[i] = k == LARGEST ? 0xff : k == SMALLEST ? 0 : (uint8_t)any();
+    for (size_t i = 0; i < bytes; i++) p[i] = k == LARGEST ? 0xff : k == SMALLEST ? 0 : (uint8_t)rng_next(&source);
     if (type == NUMBER_Q8_0 && (k == LARGEST || k == SMALLEST)) memset(p + 2, k == LARGEST ? 127 : -128, 32);
     if (type == NUMBER_Q6_K) {
         if (k == LARGEST) memset(p + 192, 127, 16);

@@ -2,6 +2,7 @@
  * in whichever of their ways they are computed. */
 #include "batch.h"
 #include "kernels/packed.h"
+#include "rng.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,14 +16,11 @@
 
 enum { MOST_WIDTH = 320, MOST_HIDDEN = 1600 };
 
-static uint64_t random_state = 88172645463325252u;
+static rng source = {88172645463325252u};
 
 static float number(void)
 {
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return (float)((double)(uint32_t)(random_state >> 32) / 2147483648.0 - 1.0);
+    return rng_signed(&source);
 }
 
 static float *numbers(size_t n)

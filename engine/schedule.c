@@ -5,6 +5,9 @@
  * Where the model deepens, a row joins between any two steps; elsewhere when the rows in flight have left, so that all go
  * through the layers together. Last, where the batch is small, rows of tokens that are only guessed (generation.c).
  *
+ * A head of many tokens takes longer than a step. Where it does, a text that has chosen its first token waits, once and for
+ * less than a token's time, until it keeps step with the others of its depth, so that one product reads the logits of all.
+ *
  * Memory is taken as rows go in. Where there is none left the generation that began last gives up its own and goes to the
  * head of the line; as whoever begins stands behind those that run, the first of these is never interrupted for another. Before
  * anybody gives up anything, or is refused, everybody's drafts go. A
@@ -268,11 +271,35 @@ static void stop_background(descent_scheduler *s)
         if (!s->running[i]->observe) descent_batch_remove(s->batch, s->running[i]->sequence);
 }
 
+/* What may end anywhere does not keep step. */
+static bool keeps_step(const descent_generation *g)
+{
+    return !g->over && generation_decodes(g) && g->options.exit.criterion == DESCENT_EXIT_NONE && g->draft_now == 0 &&
+           g->drafted == 0;
+}
+
+/* Running generation i is about to begin a token, and would have its logits read by itself from now on, while those of somebody
+ * who began before it are read some steps earlier or later again and again: it begins with the step from which they are read
+ * together. That is asked once more with each token, and is true but once, until whom it follows has gone. */
+static bool falls_in_step(const descent_scheduler *s, size_t i)
+{
+    const descent_generation *g = s->running[i];
+    if (!s->heavy_head || !keeps_step(g)) return false;
+    for (size_t k = 0; k < i; k++) {
+        const descent_generation *leader = s->running[k];
+        if (!keeps_step(leader) || !leader->sequence->batch) continue;
+        uint32_t own = g->sequence->total, its = leader->sequence->total, both = own < its ? own : its;
+        if (own % both == 0 && its % both == 0)
+            return (its - sequence_progress(leader->sequence, leader->count - 1)) % both != 0;
+    }
+    return false;
+}
+
 static void enrol_decodes(descent_scheduler *s)
 {
     for (size_t i = 0; i < count_runnable(s); i++) {
         descent_generation *g = s->running[i];
-        if (!g->over && generation_decodes(g) && generation_lacks_row(g)) (void)enrol(s, g, 1);
+        if (!g->over && generation_decodes(g) && generation_lacks_row(g) && !falls_in_step(s, i)) (void)enrol(s, g, 1);
     }
 }
 

@@ -6,6 +6,7 @@
  * who submits, cancels or asks waits for arithmetic. With nothing to do it sleeps. */
 #include "scheduler.h"
 
+#include "batch.h"
 #include "exit.h"
 #include "sequence.h"
 #include "status.h"
@@ -224,12 +225,24 @@ static void release(descent_scheduler *s)
     free(s);
 }
 
+/* Tokens whose rows finish together have their logits read through one product, which is worth waiting for unless the head is
+ * little beside the block. Rows that go through layers finish together anyway. */
+static bool has_heavy_head(const descent_model *model)
+{
+    const size_t little = 8;
+    size_t block = 0;
+    for (size_t i = 0; i < model->n_matrices; i++)
+        if (!strncmp(model->matrices[i].tensor->name, "blk.", 4)) block += matrix_bytes(model->matrices[i].w);
+    return model->info.deepens && little * matrix_bytes(&model->head) > block;
+}
+
 static descent_code make_parts(descent_scheduler *s, const descent_scheduler_options *options, descent_status *status)
 {
     size_t vocab = descent_model_describe(s->model)->vocab;
     descent_code code = descent_cache_create(s->model, &options->cache, &s->cache, status);
     if (code != DESCENT_OK) return code;
     s->page_type = options->cache.page_type;
+    s->heavy_head = has_heavy_head(s->model);
     s->state.cache = descent_cache_describe(s->cache);
     s->byte_limit = s->state.cache.byte_limit;
     descent_batch_options batch = {.max_rows = (uint32_t)(s->max_running + s->chunk + DRAFT_ROWS), .threads = options->threads};

@@ -20,6 +20,7 @@ struct descent_scheduler {
     descent_page_type page_type;
     uint64_t byte_limit;
     size_t chunk, max_running;
+    bool heavy_head; /* reading logits takes as long as steps do */
 
     /* The thread's own. */
     pthread_t thread;

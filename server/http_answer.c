@@ -5,6 +5,7 @@
  */
 #include "http_internal.h"
 
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,6 +58,7 @@ enum MHD_Result http_answer_queue(http_request *request)
     bool streams = request->kind == HTTP_STREAM && !request->ended && !request->aborted;
     http_connection_watch(connection, streams);
     if (!request->response) return MHD_NO;
+    if (request->kind == HTTP_STREAM) http_stream_cork(request, true);
     enum MHD_Result queued = MHD_queue_response(connection->mhd, request->status, request->response);
     MHD_destroy_response(request->response);
     request->response = NULL;
@@ -93,6 +95,16 @@ void http_reply(http_request *request, unsigned status, const char *content_type
 
 /* ---- Streams ----------------------------------------------------------------------------------------------------- */
 
+/* The daemon sends a stream's head, each block and its end apart. What leaves in the same turn of the loop leaves as one: each
+ * send wakes the client. */
+void http_stream_cork(http_request *request, bool on)
+{
+    int value = on;
+    if (request->corked == on || request->connection->identity) return; /* records of TLS are sent by themselves */
+    request->corked = on;
+    (void)setsockopt(request->connection->fd, IPPROTO_TCP, TCP_CORK, &value, sizeof value);
+}
+
 /* The daemon closes the connection when read_stream returns this, but does not clean up (0.9.75): the socket would stay open
  * until no older connection is left. It does look at every connection that has a timeout of its own each time it runs. */
 static ssize_t close_connection(http_request *request, ssize_t how)
@@ -113,6 +125,7 @@ static ssize_t read_stream(void *user, uint64_t position, char *out, size_t most
         memcpy(out, request->pending + request->pending_at, bytes);
         request->pending_at += bytes;
         request->sent += bytes;
+        if (request->ended) http_stream_cork(request, true);
         if (request->pending_at == request->pending_end) {
             request->pending_at = request->pending_end = 0;
             if (request->pending_room > PENDING_KEPT) { /* the reader was slow once */
@@ -126,6 +139,7 @@ static ssize_t read_stream(void *user, uint64_t position, char *out, size_t most
     if (request->aborted) return close_connection(request, MHD_CONTENT_READER_END_WITH_ERROR);
     if (request->ended && !request->chunked) return close_connection(request, MHD_CONTENT_READER_END_OF_STREAM);
     if (request->ended) return MHD_CONTENT_READER_END_OF_STREAM;
+    http_stream_cork(request, false);
     request->suspended = true;
     MHD_suspend_connection(request->connection->mhd);
     return 0;

@@ -105,6 +105,7 @@ struct http_request {
     struct MHD_Response *response; /* until it is queued */
     bool queued;
     bool ended, aborted; /* a stream's */
+    bool corked;         /* the system holds what is sent */
     char *pending;       /* [pending_at, pending_end): written, not taken */
     size_t pending_at, pending_end, pending_room;
     uint64_t sent;       /* taken */
@@ -156,6 +157,8 @@ void http_answer_release(http_request *request);
 /* {"error": {...}} of this layer's own refusals, into `json`. */
 enum { HTTP_ERROR_SIZE = 512 };
 int http_error_json(unsigned status, const char *message, char json[HTTP_ERROR_SIZE]);
+/* While on, what a stream sends waits in the socket. */
+void http_stream_cork(http_request *request, bool on);
 /* The server says something so that proxies do not close a quiet stream. */
 void http_stream_comment(http_request *request);
 

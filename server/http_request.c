@@ -366,6 +366,7 @@ void http_on_completed(void *server, struct MHD_Connection *mhd, void **slot, en
     http_connection *connection = request->connection;
     const http_handler *handler = &connection->server->handler;
     if (code != MHD_REQUEST_TERMINATED_COMPLETED_OK && !request->aborted) http_request_gone(request);
+    http_stream_cork(request, false);
     handler->done(handler->user, request);
     connection->request = NULL;
     request_free(request);

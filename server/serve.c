@@ -49,7 +49,7 @@ serve_options serve_options_defaults(void)
                                        .max_running = 64,
                                        .max_queue = 1024,
                                        .request_seconds = 600,
-                                       .stream_seconds = 0.01,
+                                       .stream_seconds = 0.02,
                                        .stall_seconds = 30},
                            .model = {.scheduler = {.max_running = 64, .chunk = 128}},
                            .max_body_total = 256 << 20,

@@ -21,7 +21,7 @@ typedef struct service_options {
     uint32_t max_running;   /* of a scheduler: said in /props */
     uint32_t max_queue;     /* sequences waiting or running, all models together: 1,024 */
     double request_seconds; /* --request-time: the text ends there, finish_reason "length", descent.stop "time": 600 */
-    double stream_seconds; /* --stream-interval: tokens of a stream that come faster go out together; 0: each by itself: 0.01 */
+    double stream_seconds; /* --stream-interval: tokens of a stream that come faster go out together; 0: each by itself: 0.02 */
     double stall_seconds;  /* --stall: /health is 503 when rows are runnable and no step was made for so long: 30 */
     bool share_cache;      /* prefixes are shared between keys too */
 } service_options;

@@ -467,7 +467,7 @@ int bench_serve_command(int argc, char **argv)
                        .chunk = 128,
                        .max_running = 128,
                        .seconds = 2,
-                       .stream_interval = 0.01};
+                       .stream_interval = 0.02};
     cli_option table[] = {
         cli_defaulted(cli_text(0, "streams", "N,N,...", &o.streams, "clients at once")),
         cli_text('T', "steps", "T,T,...", &o.steps,

@@ -196,7 +196,7 @@ int command_eval(int argc, char **argv)
         cli_text('f', "file", "FILE", &options.file, "measure the loss of the text in FILE; - is standard input"),
         cli_text('m', "match", "FILE", &options.match, "count the exact answers to the questions in FILE"),
         cli_text('T', "steps", "T[,T...]", &options.steps,
-                 "recursion depths, such as 1,2,4 or 1x1,3x2 (attention x MLP); the "
+                 "recursion depths, such as 1,2,4 or 1-32:4, or 1x1,3x2 or 1-4x1-4 (attention x MLP); the "
                  "trained depth by default"),
         cli_text(0, "exit", "state:X", &options.exit,
                  "tokens stop early, once a step moves g by less than X of its length; state:X:MIN:EVERY checks after MIN "

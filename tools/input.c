@@ -160,24 +160,93 @@ int read_exit(const cli_command *command, const char *text, descent_exit *exit)
     return EXIT_SUCCESS;
 }
 
-int read_depths(const cli_command *command, const descent_model *model, const char *list, asked_depth **depths, size_t *count)
+/* ---- Lists of depths ---------------------------------------------------------------------------------------------- */
+
+enum { MOST_DEPTHS = 4096 };
+
+typedef struct depth_list {
+    asked_depth *items; /* [MOST_DEPTHS] */
+    size_t count;
+} depth_list;
+
+/* FIRST, FIRST-LAST or FIRST-LAST:EVERY */
+typedef struct step_range {
+    int64_t first, last, every;
+} step_range;
+
+static bool read_range(const char *text, size_t length, step_range *range)
+{
+    char copy[48];
+    if (length >= sizeof copy) return false;
+    snprintf(copy, sizeof copy, "%.*s", (int)length, text);
+    range->every = 1;
+    char *last = strchr(copy, '-'), *every = last ? strchr(last, ':') : NULL;
+    if (every) {
+        *every++ = '\0';
+        if (!cli_read_integer(every, 1, DESCENT_MAX_STEPS, &range->every)) return false;
+    }
+    if (last) *last++ = '\0';
+    if (!cli_read_integer(copy, 1, DESCENT_MAX_STEPS, &range->first)) return false;
+    range->last = range->first;
+    return !last || cli_read_integer(last, range->first, DESCENT_MAX_STEPS, &range->last);
+}
+
+static int add_depth(const cli_command *command, const descent_model *model, const char *text, depth_list *list)
+{
+    if (list->count == MOST_DEPTHS) return cli_usage_error(command, "--steps lists more than %d depths", MOST_DEPTHS);
+    asked_depth *asked = &list->items[list->count];
+    int exit_code = read_depth(command, model, text, &asked->depth);
+    if (exit_code != EXIT_SUCCESS) return exit_code;
+    if (strlen(text) < sizeof asked->text)
+        snprintf(asked->text, sizeof asked->text, "%s", text);
+    else
+        descent_depth_format(model, asked->depth, asked->text);
+    list->count++;
+    return EXIT_SUCCESS;
+}
+
+/* Every depth of "1-32:4", or of "1-4x1-4", where the second number changes fastest. */
+static int add_range(const cli_command *command, const descent_model *model, const char *text, depth_list *list)
+{
+    step_range first, second = {1, 1, 1};
+    const char *by = strchr(text, 'x');
+    if (!read_range(text, by ? (size_t)(by - text) : strlen(text), &first) ||
+        (by && !read_range(by + 1, strlen(by + 1), &second)))
+        return cli_usage_error(command,
+                               "\"%s\" is no range of depths: FIRST-LAST or FIRST-LAST:EVERY, such as 1-32 or 1-32:4, or two "
+                               "of them for attention and MLP, such as 1-4x1-4; integers from 1 to %u",
+                               text, DESCENT_MAX_STEPS);
+    for (int64_t a = first.first; a <= first.last; a += first.every)
+        for (int64_t b = second.first; b <= second.last; b += second.every) {
+            char depth[32];
+            if (by)
+                snprintf(depth, sizeof depth, "%dx%d", (int)a, (int)b);
+            else
+                snprintf(depth, sizeof depth, "%d", (int)a);
+            int exit_code = add_depth(command, model, depth, list);
+            if (exit_code != EXIT_SUCCESS) return exit_code;
+        }
+    return EXIT_SUCCESS;
+}
+
+int read_depths(const cli_command *command, const descent_model *model, const char *text, asked_depth **depths, size_t *count)
 {
     char trained[16];
-    if (!list) list = descent_depth_format(model, descent_model_describe(model)->trained, trained);
-    size_t n = count_items(list), i = 0;
-    asked_depth *read = calloc(n, sizeof *read);
-    if (!read) {
+    if (!text) text = descent_depth_format(model, descent_model_describe(model)->trained, trained);
+    depth_list list = {.items = calloc(MOST_DEPTHS, sizeof *list.items)};
+    if (!list.items) {
         cli_error("no memory left");
         return EXIT_FAILURE;
     }
-    for (const char *rest = list; rest; i++) {
-        rest = next_item(rest, read[i].text, sizeof read[i].text);
-        int exit_code = read_depth(command, model, read[i].text, &read[i].depth);
+    for (const char *rest = text; rest;) {
+        char item[48];
+        rest = next_item(rest, item, sizeof item);
+        int exit_code = (strchr(item, '-') ? add_range : add_depth)(command, model, item, &list);
         if (exit_code == EXIT_SUCCESS) continue;
-        free(read);
+        free(list.items);
         return exit_code;
     }
-    *depths = read;
-    *count = n;
+    *depths = list.items;
+    *count = list.count;
     return EXIT_SUCCESS;
 }

@@ -32,7 +32,8 @@ int read_draft_steps(const cli_command *command, const char *text, int *steps);
 /* An early exit as --exit gives it, "state:0.1" or "state:0.1:2:1", what is left out being 0.03, 1 and 1; NULL text: none. */
 int read_exit(const cli_command *command, const char *text, descent_exit *exit);
 
-/* One depth of a list such as "1,2,4" or "1x1,3x2". `text` is as it was asked for. */
+/* One depth of a list such as "1,2,4", "1x1,3x2", "1-32:4" (every fourth from 1 on) or "1-4x1-4" (each of one with each of the
+ * other). `text` is as it was asked for. */
 typedef struct asked_depth {
     descent_depth depth;
     char text[16];

@@ -64,6 +64,27 @@ def test_depths_of_a_layered_model_are_as_asked(descent, shipped, text_file):
     assert alone == results[2:]
 
 
+def test_ranges_of_depths(descent, made, shipped, text_file):
+    """A range is the depths it stands for, one by one; of two kinds of sub-layer, each with each, the second fastest."""
+    file = text_file("In the beginning God created the heaven and the earth.\n")
+    results = measure(descent, shipped("cem-kjv"), "--file", file, "-T", "1-3:2x2-3,2")
+    assert [r["steps"] for r in results] == ["1x2", "1x3", "3x2", "3x3", 2]
+    assert results == measure(descent, shipped("cem-kjv"), "--file", file, "-T", "1x2,1x3,3x2,3x3,2")
+    results = measure(descent, made["chars"].path, "--file", text_file("abc"), "-T", "7,1-6:2,2-2")
+    assert [r["steps"] for r in results] == [7, 1, 3, 5, 2]
+
+
+@pytest.mark.parametrize("steps, words", [
+    ("3-1", ['"3-1"', "FIRST-LAST"]), ("0-2", ['"0-2"', "1 to 65535"]), ("1-2:0", ["1-2:0"]), ("1-2:", ["1-2:"]), ("1-2x", ["1-2x"]),
+    ("-2", ['"-2"']), ("1-70000", ["1-70000"]), ("1-2-3", ["1-2-3"]), ("1-4097", ["more than 4096"]),
+    ("1-" + 60 * "0" + "1", ["?"]), ("1-2x3", ['"1x3"'])])
+def test_ranges_that_are_none(descent, made, text_file, steps, words):
+    result = descent("eval", made["chars"].path, "--file", text_file("abc"), "--steps=" + steps)
+    assert result.code == 2 and result.out == b""
+    for word in words:
+        assert word in result.err
+
+
 def test_the_trained_depth_is_the_default(descent, made, shipped, text_file):
     assert [r["steps"] for r in measure(descent, made["chars"].path, "--file", text_file("abc"))] == [3]
     assert [r["steps"] for r in measure(descent, shipped("cem-kjv"), "--file", text_file("abc"))] == [2]

@@ -96,7 +96,7 @@ void http_reply(http_request *request, unsigned status, const char *content_type
 /* ---- Streams ----------------------------------------------------------------------------------------------------- */
 
 /* The daemon sends a stream's head, each block and its end apart. What leaves in the same turn of the loop leaves as one: each
- * send wakes the client. */
+ * send wakes the client. (Behind the head of a connection's first answer the daemon sets TCP_NODELAY, which lets it go.) */
 void http_stream_cork(http_request *request, bool on)
 {
     int value = on;

@@ -299,6 +299,49 @@ def test_what_is_written_in_one_turn_is_one_chunk(echo):
     assert wire.chunk() == b""
 
 
+def reads(wire, count):
+    """What each of so many reads of a connection finds."""
+    assert not wire.have
+    return [wire.socket.recv(65536) for _ in range(count)]
+
+
+def chunk_of(data):
+    return b"%X\r\n%s\r\n" % (len(data), data)
+
+
+def test_a_streams_head_leaves_with_its_first_bytes(echo):
+    """Each send wakes the client. A client that waits reads what was sent apart in several reads, sooner or later; so here it
+    asks often, and each time it is one. Only with the first answer of a connection the daemon does not let it be held."""
+    wire = echo().wire()
+    assert wire.get("/stream?n=0&ms=1").status == 200
+    for _ in range(100):
+        wire.ask("GET", "/stream?n=0&ms=20")
+        (head,) = reads(wire, 1)
+        assert head.startswith(b"HTTP/1.1 200 ") and head.endswith(b"\r\n\r\n" + chunk_of(COMMENT))
+        assert wire.chunk() == b""
+
+
+def test_what_a_stream_says_last_leaves_with_its_end(echo):
+    """All of this one is written in one turn, and comes in one read."""
+    wire = echo().wire()
+    assert wire.post("/pair", b"x").status == 200
+    for _ in range(300):
+        wire.ask("POST", "/pair", b"x")
+        (whole,) = reads(wire, 1)
+        assert whole.endswith(b"\r\n\r\n" + chunk_of(COMMENT + b"data: a\n\ndata: b\n\n") + b"0\r\n\r\n")
+
+
+def test_what_a_stream_says_in_between_is_not_held(echo):
+    """Nor on a connection on which a stream has ended."""
+    wire = echo().wire()
+    assert wire.get("/stream?n=0&ms=1").body == COMMENT
+    for _ in range(2):
+        wire.ask("GET", "/stream?n=2&ms=100")
+        assert reads(wire, 4)[1:] == [chunk_of(EVENT)] * 2 + [b"0\r\n\r\n"]
+        assert wire.get("/stream?n=0&ms=1").body == COMMENT
+    assert wire.post("/echo", b"next").body == b"next"
+
+
 def test_an_aborted_stream_has_no_final_chunk(echo):
     server = echo()
     wire = server.wire()

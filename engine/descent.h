@@ -613,6 +613,193 @@ DESCENT_API void descent_generation_cancel(descent_generation *generation);
 /* Any thread: a consistent picture, taken between two steps. */
 DESCENT_API descent_scheduler_state descent_scheduler_describe(descent_scheduler *scheduler);
 
+/* ---- Counted multiply-adds --------------------------------------------------------------------------------------- */
+
+/* What a model's row steps cost by its shape: multiply-adds, and bytes of weights, counted from metadata and tensors, whatever
+ * the engine makes of them. A *product* is one matrix times one vector, rows * columns multiply-adds. A matrix that is
+ * multiplied both ways in a step is two products of the same bytes, so bytes are counted twice: once for every product, and
+ * once for every matrix. */
+typedef struct descent_weight_cost {
+    uint64_t multiply_adds;
+    uint64_t of_bytes;      /* of them, with matrices of quantized types, which are multiplied as bytes */
+    uint64_t product_bytes; /* of each matrix as often as it is multiplied with */
+    uint64_t bytes;         /* of each matrix once */
+} descent_weight_cost;
+
+/* Sub-layers of one kind, all layers of it together. */
+typedef struct descent_kind_cost {
+    descent_weight_cost step;  /* every step */
+    descent_weight_cost entry; /* beside it on the first step of the T */
+    /* Multiply-adds with what attention sees, for each token seen: in every step; and numbers of history read. */
+    uint64_t attention, history;
+    /* Multiply-adds of `step` that a form with keys made for every head saves where a whole prompt is computed; those of
+     * bytes among them. */
+    uint64_t saved_in_prompts, saved_of_bytes;
+} descent_kind_cost;
+
+typedef struct descent_model_cost {
+    const descent_model_info *info; /* the model's */
+    descent_kind_cost kinds[DESCENT_MAX_KINDS];
+    descent_weight_cost head;
+    bool strict; /* a token does not see itself */
+} descent_model_cost;
+
+/* Any thread. DESCENT_UNSUPPORTED names a key or tensor that is counted and not there. */
+DESCENT_API descent_code descent_model_count(const descent_model *model, descent_model_cost *cost, descent_status *status);
+
+/* What a token costs at a depth, without its head. `seen`: tokens its attention sees, itself among them where the mask has it.
+ */
+typedef struct descent_token_cost {
+    uint64_t weights, attention;    /* multiply-adds */
+    uint64_t of_bytes;              /* of `weights` */
+    uint64_t product_bytes;         /* of weights */
+    uint64_t history;               /* numbers */
+    uint64_t saved, saved_of_bytes; /* of `weights` and of `of_bytes`, as in descent_kind_cost */
+} descent_token_cost;
+DESCENT_API descent_token_cost descent_cost_token(const descent_model_cost *cost, descent_depth depth, uint64_t seen);
+
+/* ---- Compute scaling --------------------------------------------------------------------------------------------- */
+
+/* What does T buy? A *sweep* runs one input at several depths and measures each: how well the model predicts the input's tokens
+ * there, how far their descents have come, and what it took. Where the model deepens it is one pass: the tokens go down to the
+ * smallest T, are read, and go on to the next, so that a sweep takes the steps of its largest T and one reading for each;
+ * elsewhere every depth computes the input anew. Sweeps run on a scheduler beside generations, as these do: many at once share
+ * products, they begin, pause and are cancelled like them, and what is measured is the same, bit for bit, whatever ran beside
+ * (seconds excepted).
+ *
+ * Measures of inputs are then summed up to one row for each depth, with intervals (descent_scaling_summarize). */
+
+enum { DESCENT_SWEEP_DEPTHS = 1024 }; /* of one sweep, at most */
+
+/* Multiply-adds by what they are for, counted by descent_model_cost: of a token at step t, its block's (or layers') matrices
+ * and the tokens it sees; a head for each prediction; and what the exit criterion asks, heads it reads included. */
+typedef struct descent_multiply_adds {
+    uint64_t weights, attention, head, exit;
+} descent_multiply_adds;
+
+/* One input at one depth. Every number is a sum over tokens, so that measures of several inputs add up. It is what a run at
+ * this depth alone would be, though it was part of a sweep: steps, multiply-adds and seconds are those of such a run.
+ *
+ * Energy and convergence are of the tokens that predict, at positions first - 1 .. count - 2. The energy of a token is the sum
+ * over its sub-layers of theirs at x(T), or where the descent stopped. Its r is the largest over its descents of r_t at the
+ * last step each made (descent_observation.relative_change). Both are NaN where they were not asked for, and where the model
+ * has none: energy where it has no terms, r where it has no T. */
+typedef struct descent_measure {
+    descent_depth depth;
+    descent_code code;    /* DESCENT_DIVERGED: a state or logit was not finite; nats, energy and r are then NaN, right and
+                             converged 0, and steps and multiply-adds those of the depth asked */
+    uint64_t predictions; /* tokens predicted: count - first */
+    uint64_t bytes;       /* of the text of the tokens predicted; 0 where the file has no tokenizer */
+    double nats;          /* the sum of -log p(token) */
+    uint64_t items;       /* questions asked: of a sweep, at every prediction, whether the token is the likeliest, the lowest id
+                             on a tie. Who matches answers puts in its own: 1 an input, say */
+    uint64_t right;       /* of them, answered right */
+    uint64_t tokens;      /* tokens run: count - 1 */
+    uint64_t token_steps; /* row steps of these */
+    descent_multiply_adds cost;
+    double energy;
+    double relative_change; /* the sum of r */
+    uint64_t converged;     /* tokens whose r is below the threshold */
+    double seconds;         /* of the scheduler's time with steps and readings, this input's share of them by its rows */
+} descent_measure;
+
+/* Any thread. The sum of two measures of one depth. `sum` may start as {0} with its depth; not finite is contagious. */
+DESCENT_API void descent_measure_add(descent_measure *sum, const descent_measure *part);
+
+/* What a measure of one input of `tokens` tokens run, `predictions` of them read, costs at a depth without early exit: its
+ * token_steps and cost, and nothing else, are filled in. For what no sweep has measured, such as generated answers. */
+DESCENT_API descent_measure descent_measure_cost(const descent_model_cost *cost, descent_depth depth, uint64_t tokens,
+                                                 uint64_t predictions);
+
+typedef struct descent_sweep_result {
+    descent_generation_end end;      /* LENGTH: every depth was measured; CANCELLED; FAILED: as `status` says */
+    descent_status status;           /* where end is not FAILED, of the first measure that diverged, or OK */
+    const descent_measure *measures; /* [n_depths] in the order asked, all of them there where end is LENGTH; valid during the
+                                        call */
+    size_t n_depths;
+    uint64_t row_steps; /* that the whole sweep took: pages found in the cache are not among them, those repeated after a pause
+                           are */
+    uint32_t pauses;
+    bool shared; /* rows of others, not of this experiment, shared a step or a reading with it, or it was paused: its seconds
+                    say little */
+    double queue_seconds, seconds; /* before it began, and paused; running */
+} descent_sweep_result;
+
+typedef struct descent_sweep_options {
+    const uint32_t *tokens; /* [count], copied: 2 .. context + 1 of them, as the last is only predicted */
+    size_t count;
+    size_t first; /* the first position predicted, 1 .. count - 1: 1 of a text; of an answer behind a prompt its first token */
+    const descent_depth *depths; /* [n_depths], copied: 1 .. DESCENT_SWEEP_DEPTHS, in any order; {0}: the trained depth */
+    size_t n_depths;
+    descent_sequence_options how; /* step_scale, exit, ... and share_group; its depth is not looked at. Pages before the first
+                                     token that predicts are shared as other sequences' are, unless no_sharing */
+    bool energy, convergence;     /* whether these are measured: they take time */
+    float threshold;              /* of r: 0 or more */
+    uint64_t experiment;          /* sweeps of an equal number are not others to each other (descent_sweep_result.shared) */
+    bool background;              /* as in descent_generation_options */
+    void (*done)(void *user, const descent_sweep_result *result); /* the last call, on the scheduler's thread; as the `ended` of
+                                                                     generations, the handle is dead when it returns */
+    void *user;
+} descent_sweep_options;
+
+/* Any thread; the handle is for descent_generation_cancel. Checks the options at once and fails as descent_scheduler_submit. A
+ * state that is not finite does not end a sweep: its measures from there on say DESCENT_DIVERGED. */
+DESCENT_API descent_code descent_scheduler_sweep(descent_scheduler *scheduler, const descent_sweep_options *options,
+                                                 descent_generation **sweep, descent_status *status);
+
+/* Row steps that a sweep of `tokens` tokens run takes at most: of the largest T where the model deepens, else of all together.
+ * Any thread; saturates at UINT64_MAX. */
+DESCENT_API uint64_t descent_sweep_steps(const descent_model *model, const descent_depth *depths, size_t n_depths,
+                                         uint64_t tokens);
+
+/* What is reported of a depth. */
+typedef enum descent_metric {
+    DESCENT_METRIC_LOSS = 0,   /* nats / predictions */
+    DESCENT_METRIC_PERPLEXITY, /* e^loss */
+    DESCENT_METRIC_BITS,       /* a byte: nats / (ln 2 * bytes) */
+    DESCENT_METRIC_ACCURACY,   /* right / items */
+    DESCENT_METRIC_ENERGY,     /* / predictions */
+    DESCENT_METRIC_CHANGE,     /* r / predictions */
+    DESCENT_METRIC_CONVERGED,  /* converged / predictions: the share */
+    DESCENT_METRICS
+} descent_metric;
+
+/* "loss", "perplexity", "bits_per_byte", "accuracy", "energy", "relative_change", "converged"; NULL for what is no metric. */
+DESCENT_API const char *descent_metric_name(descent_metric metric);
+
+/* NaN where it does not exist. */
+typedef struct descent_estimate {
+    double value;
+    double low, high; /* the interval; NaN of a single unit, too */
+} descent_estimate;
+
+typedef struct descent_scaling_row {
+    descent_measure sum;       /* of all inputs; its code is DESCENT_DIVERGED where some input's is */
+    uint64_t inputs, diverged; /* those, and of them, those that diverged */
+    descent_estimate metrics[DESCENT_METRICS];
+    descent_estimate difference[DESCENT_METRICS]; /* to the reference: this row's minus its, resampled together; of the
+                                                     reference itself 0, 0, 0 */
+} descent_scaling_row;
+
+enum { DESCENT_NO_REFERENCE = -1 };
+
+typedef struct descent_scaling_options {
+    uint32_t resamples; /* 0: 1000; at most 100000 */
+    double level;       /* of the intervals, in (0, 1); 0: 0.95 */
+    uint64_t seed;
+    int reference; /* the index of a depth, or DESCENT_NO_REFERENCE: differences are NaN */
+} descent_scaling_options;
+
+/* Sums up measures [n_inputs][n_depths], the same depths in each. Input i belongs to unit units[i], any number: what was drawn
+ * together, as a document's windows were; NULL: each is its own. Intervals are percentiles over resamples of units, as many as
+ * there are, drawn with replacement by random numbers that are a function of (seed, resample, draw) alone; each resample is of
+ * all depths at once, so that differences between depths are those of the same units. Units are numbered as they first come, so
+ * that the rows are a function, bit for bit, of measures and units in their order. `options` NULL: defaults, the first depth
+ * the reference. Any thread; rows [n_depths]. */
+DESCENT_API descent_code descent_scaling_summarize(const descent_measure *measures, const uint64_t *units, size_t n_inputs,
+                                                   size_t n_depths, const descent_scaling_options *options,
+                                                   descent_scaling_row *rows, descent_status *status);
+
 /* ---- Quantization ---------------------------------------------------------------------------------------------- */
 
 /* Types weights are written in, from the one that keeps least to the one that keeps all. */

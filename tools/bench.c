@@ -199,8 +199,9 @@ static int open_model(bench_run *b, const bench_options *o)
     if (code != EXIT_SUCCESS) return code;
     (void)descent_depth_format(b->with.model, b->depth.depth, b->depth.text);
     for (uint32_t k = 0; k < b->with.info->kinds; k++) b->has_depth |= b->depth.depth.steps[k] > 0;
-    if (cost_of_model(b->with.model, &b->cost)) return EXIT_SUCCESS;
-    cli_error("%s: this model's cost cannot be counted", o->path);
+    descent_status status;
+    if (descent_model_count(b->with.model, &b->cost, &status) == DESCENT_OK) return EXIT_SUCCESS;
+    cli_error("%s: this model's cost cannot be counted: %s", o->path, status.message);
     return EXIT_FAILURE;
 }
 

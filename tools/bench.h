@@ -4,7 +4,6 @@
  *     bench_lines.c    measuring a line
  *     bench_drafts.c   the line of drafts, through the scheduler
  *     bench_texts.c    texts that stand at a context
- *     bench_cost.c     multiply-adds and bytes by the model's shape
  *     bench_machine.c  the machine's own figures, with the loops of bench_loops.c
  *     bench_report.c   table and JSON
  *     bench_serve.c    the other benchmark, `descent bench serve` (bench_load.h)
@@ -12,10 +11,10 @@
 #ifndef DESCENT_TOOLS_BENCH_H
 #define DESCENT_TOOLS_BENCH_H
 
-#include "bench_cost.h"
 #include "bench_load.h"
 #include "bench_machine.h"
 #include "bench_texts.h"
+#include "descent.h"
 #include "session.h"
 #include "terminal.h"
 
@@ -75,7 +74,7 @@ typedef struct bench_run {
     double seconds;         /* about how long a repetition takes, at least */
     double machine_seconds; /* the same of a measurement of the machine */
     bool has_depth;         /* the model has a T */
-    model_cost cost;
+    descent_model_cost cost;
     machine machine;
     bool has_memory;
     bench_memory memory;

@@ -23,14 +23,14 @@ static double page_bytes(descent_page_type type)
     return bytes[type];
 }
 
-static uint64_t all_weights(const model_cost *cost)
+static uint64_t all_weights(const descent_model_cost *cost)
 {
     uint64_t sum = cost->head.bytes;
     for (uint32_t k = 0; k < cost->info->kinds; k++) sum += cost->kinds[k].step.bytes + cost->kinds[k].entry.bytes;
     return sum;
 }
 
-static void add_token(line_work *work, const token_cost *token, uint64_t times)
+static void add_token(line_work *work, const descent_token_cost *token, uint64_t times)
 {
     work->weights += times * token->weights;
     work->attention += times * token->attention;
@@ -40,7 +40,7 @@ static void add_token(line_work *work, const token_cost *token, uint64_t times)
     work->product_bytes += times * token->product_bytes;
 }
 
-static void add_heads(line_work *work, const model_cost *cost, uint64_t times)
+static void add_heads(line_work *work, const descent_model_cost *cost, uint64_t times)
 {
     work->head += times * cost->head.multiply_adds;
     work->of_bytes += times * cost->head.of_bytes;
@@ -51,7 +51,7 @@ static void add_heads(line_work *work, const model_cost *cost, uint64_t times)
  * same weights from where these lie alone. */
 static void reckon_memory(bench_run *b, line_work *work, const run_counts *counts, descent_depth deepest, uint64_t history)
 {
-    const model_cost *cost = &b->cost;
+    const descent_model_cost *cost = &b->cost;
     bool recurrent = cost->info->deepens;
     uint64_t passes = recurrent ? counts->steps : counts->rounds;
     uint64_t first = counts->readings < passes && recurrent ? counts->readings : passes;
@@ -60,8 +60,8 @@ static void reckon_memory(bench_run *b, line_work *work, const run_counts *count
     work->weight_bytes = counts->readings * cost->head.bytes;
     work->weight_seconds = (double)work->weight_bytes / far;
     for (uint32_t k = 0; k < cost->info->kinds; k++) {
-        const kind_cost *kind = &cost->kinds[k];
-        uint64_t again = recurrent ? passes - first : passes * (cost_steps(cost, deepest, k) - 1);
+        const descent_kind_cost *kind = &cost->kinds[k];
+        uint64_t again = recurrent ? passes - first : passes * ((cost->info->trained.steps[k] ? deepest.steps[k] : 1u) - 1);
         uint64_t once = first * (kind->step.bytes + kind->entry.bytes), more = again * kind->step.bytes;
         work->weight_bytes += once + more;
         work->weight_seconds += (double)once / far;
@@ -93,7 +93,7 @@ static void reckon_prompt(bench_run *b, bench_line *line, size_t length, descent
     line->work = (line_work){0};
     uint64_t times = line->counts.tokens / length;
     for (size_t p = 0; p < length; p++) {
-        token_cost token = cost_of_token(&b->cost, depth, seen_by(b, p));
+        descent_token_cost token = descent_cost_token(&b->cost, depth, seen_by(b, p));
         add_token(&line->work, &token, times);
     }
     add_heads(&line->work, &b->cost, times * readings);
@@ -108,7 +108,7 @@ static void reckon_texts(bench_run *b, bench_line *line, const text_set *set)
     double number = page_bytes(b->with.page_type), bytes = 0, history = 0;
     for (size_t i = 0; i < line->batch; i++) {
         const bench_text *text = &set->texts[i];
-        token_cost token = cost_of_token(&b->cost, text->depth, seen_by(b, line->context - 1));
+        descent_token_cost token = descent_cost_token(&b->cost, text->depth, seen_by(b, line->context - 1));
         add_token(&line->work, &token, text->done);
         bytes += (double)text->done * (double)token.history * number;
         history += (double)token.history * number;

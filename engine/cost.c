@@ -1,8 +1,8 @@
-/* bench_cost.c: see bench_cost.h. The table says how often a step multiplies with each of a family's matrices; the rest is
- * adding up. C is the width, F the hidden width, H heads, D the width of a head, n the tokens that attention sees. */
-#include "bench_cost.h"
+/* cost.c: counted multiply-adds, see descent.h. Owns the table that says how often a step multiplies with each of a family's
+ * matrices; the rest is adding up. C is the width, F the hidden width, H heads, D the width of a head, n the tokens that
+ * attention sees. docs/bench.md has the formulas. Called by the tools that reckon with speed, and by scaling.c. */
+#include "status.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,7 +56,7 @@ typedef struct shape {
     bool ff2;
 } shape;
 
-const char *cost_key(const descent_model *model, const char *suffix, char *text, size_t size)
+static const char *cost_key(const descent_model *model, const char *suffix, char *text, size_t size)
 {
     const char *family = descent_model_describe(model)->family, *key;
     size_t length = strlen(family);
@@ -71,12 +71,14 @@ static bool key_is(const descent_model *model, const char *suffix, const char *v
     return cost_key(model, suffix, text, sizeof text) ? !strcmp(text, value) : when_absent;
 }
 
-static bool read_shape(const descent_model *model, shape *s)
+static descent_code read_shape(const descent_model *model, shape *s, descent_status *status)
 {
     const descent_model_info *info = descent_model_describe(model);
     char heads[32], hidden[32];
-    if (!cost_key(model, "attention.head_count", heads, sizeof heads)) return false;
-    if (!cost_key(model, "feed_forward_length", hidden, sizeof hidden)) return false;
+    if (!cost_key(model, "attention.head_count", heads, sizeof heads))
+        return descent_fail(status, DESCENT_UNSUPPORTED, "%s has no attention.head_count to count with", info->name);
+    if (!cost_key(model, "feed_forward_length", hidden, sizeof hidden))
+        return descent_fail(status, DESCENT_UNSUPPORTED, "%s has no feed_forward_length to count with", info->name);
     *s = (shape){.model = model,
                  .family = info->family,
                  .width = info->width,
@@ -84,10 +86,10 @@ static bool read_shape(const descent_model *model, shape *s)
                  .heads = strtoull(heads, NULL, 10),
                  .recurrent_gpt = !strcmp(info->family, "gpt-rec-parallel"),
                  .ff2 = key_is(model, "feed_forward", "ff2", false)};
-    if (!s->heads) return false;
+    if (!s->heads) return descent_fail(status, DESCENT_UNSUPPORTED, "%s has no heads to count with", info->name);
     s->head_width = s->width / s->heads;
     if (s->recurrent_gpt) s->family = "gpt";
-    return true;
+    return DESCENT_OK;
 }
 
 /* "blk.0.attn_h.3.weight" is the part "attn_h", "blk.11.mlp_up.weight" is "mlp_up". */
@@ -131,7 +133,7 @@ static bool is_quantized(const descent_tensor_info *t)
     return t->type[0] == 'Q';
 }
 
-static void add_uses(weight_cost *to, unsigned products, uint64_t multiply_adds, bool of_bytes, uint64_t bytes)
+static void add_uses(descent_weight_cost *to, unsigned products, uint64_t multiply_adds, bool of_bytes, uint64_t bytes)
 {
     to->multiply_adds += products * multiply_adds;
     if (of_bytes) to->of_bytes += products * multiply_adds;
@@ -141,7 +143,7 @@ static void add_uses(weight_cost *to, unsigned products, uint64_t multiply_adds,
 
 /* Attention of one layer, for each token seen. The diagonal of a CEM is scored and summed over C numbers more, once for all
  * heads where it is theirs together. */
-static void count_attention(const shape *s, uint64_t layers, kind_cost *kind)
+static void count_attention(const shape *s, uint64_t layers, descent_kind_cost *kind)
 {
     uint64_t C = s->width, A = s->heads * s->head_width;
     bool descends = !strcmp(s->family, "cem") && key_is(s->model, "attention.kind", "cem", true);
@@ -162,13 +164,15 @@ static void count_attention(const shape *s, uint64_t layers, kind_cost *kind)
     kind->history *= layers;
 }
 
-bool cost_of_model(const descent_model *model, model_cost *cost)
+descent_code descent_model_count(const descent_model *model, descent_model_cost *out, descent_status *status)
 {
+    if (!model || !out) return descent_fail(status, DESCENT_BAD_ARGUMENT, "counting needs a model and a place to be put");
     const descent_model_info *info = descent_model_describe(model);
     descent_tensor_info t;
     shape s;
-    if (!read_shape(model, &s)) return false;
-    *cost = (model_cost){.info = info, .strict = key_is(model, "attention.mask", "strict", false)};
+    descent_code code = read_shape(model, &s, status);
+    if (code != DESCENT_OK) return code;
+    descent_model_cost sum = {.info = info, .strict = key_is(model, "attention.mask", "strict", false)}, *cost = &sum;
     descent_tensor_info head = {.type = ""};
     for (size_t i = 0; descent_model_tensor(model, i, &t); i++) {
         bool tied = !strcmp(t.name, "token_embd.weight") && !head.bytes; /* unless there is a head of its own */
@@ -176,7 +180,7 @@ bool cost_of_model(const descent_model *model, model_cost *cost)
         const use *u = find_use(&s, t.name);
         if (!u || t.n_dims < 2) continue; /* a rate that is a vector or a number */
         uint64_t products = columns_of(&s, u, &t) * t.dims[1];
-        kind_cost *kind = &cost->kinds[s.recurrent_gpt ? 0 : u->of_kind];
+        descent_kind_cost *kind = &cost->kinds[s.recurrent_gpt ? 0 : u->of_kind];
         add_uses(&kind->step, u->each, products, is_quantized(&t), t.bytes);
         add_uses(&kind->entry, u->entry, products, is_quantized(&t), t.bytes);
         kind->saved_in_prompts += u->saved * products;
@@ -184,20 +188,19 @@ bool cost_of_model(const descent_model *model, model_cost *cost)
     }
     count_attention(&s, info->layers, &cost->kinds[0]);
     add_uses(&cost->head, 1, (uint64_t)info->vocab * info->width, is_quantized(&head), head.bytes);
-    return cost->head.bytes && cost->kinds[0].step.bytes;
+    if (!cost->head.bytes || !cost->kinds[0].step.bytes)
+        return descent_fail(status, DESCENT_UNSUPPORTED, "%s has no %s to count with", info->name,
+                            cost->head.bytes ? "matrices in its block" : "token_embd.weight or output.weight");
+    *out = sum;
+    return descent_ok(status);
 }
 
-uint32_t cost_steps(const model_cost *cost, descent_depth depth, uint32_t kind)
+descent_token_cost descent_cost_token(const descent_model_cost *cost, descent_depth depth, uint64_t seen)
 {
-    return cost->info->trained.steps[kind] ? depth.steps[kind] : 1;
-}
-
-token_cost cost_of_token(const model_cost *cost, descent_depth depth, uint64_t seen)
-{
-    token_cost sum = {0};
+    descent_token_cost sum = {0};
     for (uint32_t k = 0; k < cost->info->kinds; k++) {
-        const kind_cost *kind = &cost->kinds[k];
-        uint64_t steps = cost_steps(cost, depth, k);
+        const descent_kind_cost *kind = &cost->kinds[k];
+        uint64_t steps = cost->info->trained.steps[k] ? depth.steps[k] : 1;
         sum.weights += steps * kind->step.multiply_adds + kind->entry.multiply_adds;
         sum.of_bytes += steps * kind->step.of_bytes + kind->entry.of_bytes;
         sum.product_bytes += steps * kind->step.product_bytes + kind->entry.product_bytes;

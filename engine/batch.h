@@ -23,6 +23,7 @@ typedef struct row {
     bool measuring;  /* has come to its depth, or stopped, and only reads its energy there */
     float *x;        /* [C], in its page */
     float *frozen;   /* [model->frozen], kept from step to step of a sub-layer */
+    float slope;     /* of this step, where somebody asks for it: see descent_observation */
     float own_after; /* energy E(g(step); keys of step-1) of the step before, NaN where unknown */
 } row;
 
@@ -133,5 +134,11 @@ void tile_report_steps(const tile *t, const float *x, const float *g, const floa
 
 /* Sum of a_i b_i in double. */
 double dot(const float *a, const float *b, size_t n);
+
+/* Gives rows whose observer asks for it their slope, from x, the gradient at g and what R makes of that, all [rows][wide_stride];
+ * `factor` [rows] multiplies R, NULL: 1. */
+struct slope_norm;
+void tile_slopes(const tile *t, const struct slope_norm *norm, const float *x, const float *gradient, const float *rated,
+                 const float *factor);
 
 #endif

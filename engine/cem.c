@@ -8,6 +8,7 @@
 #include "attention.h"
 #include "layered.h"
 #include "sequence.h"
+#include "slope.h"
 #include "status.h"
 
 #include <math.h>
@@ -89,15 +90,33 @@ static void precondition(const tile *t, const rates *s)
     k->wide[RATED] = gradient;
 }
 
+static float eta_of(const rates *s, const row *r)
+{
+    size_t step = r->where.step;
+    return s->eta[step < s->n_eta ? step : s->n_eta - 1];
+}
+
+/* Behind precondition, which leaves P grad in GRADIENT and, where there is a P, grad in RATED. */
+static void slopes(const tile *t, const rates *s)
+{
+    const layered *w = t->model->weights;
+    workspace *k = t->work;
+    place where = t->rows[0]->where;
+    float eta[TILE_ROWS];
+    for (size_t i = 0; i < t->n; i++) eta[i] = eta_of(s, t->rows[i]);
+    const slope_norm norm = {.weight = w->norms[where.kind][where.layer], .eps = w->eps};
+    tile_slopes(t, &norm, k->wide[WIDE_X], k->wide[s->diagonal ? RATED : GRADIENT], k->wide[GRADIENT], eta);
+}
+
 /* NEXT_X = X - step_scale * eta[min(t, n-1)] * P GRADIENT */
 static void descend(const tile *t, const rates *s)
 {
     workspace *k = t->work;
     size_t C = t->model->info.width, ws = k->wide_stride;
     precondition(t, s);
+    if (t->watch & DESCENT_OBSERVE_SLOPE) slopes(t, s);
     for (size_t i = 0; i < t->n; i++) {
-        size_t step = t->rows[i]->where.step;
-        float eta = t->rows[i]->sequence->seed.step_scale * s->eta[step < s->n_eta ? step : s->n_eta - 1];
+        float eta = t->rows[i]->sequence->seed.step_scale * eta_of(s, t->rows[i]);
         for (size_t c = 0; c < C; c++)
             k->wide[WIDE_NEXT_X][i * ws + c] = k->wide[WIDE_X][i * ws + c] - eta * k->wide[GRADIENT][i * ws + c];
     }

@@ -56,11 +56,10 @@ static descent_code check_drafts(const descent_model_info *info, const descent_g
 static descent_code check_options(const descent_model_info *info, const descent_generation_options *options,
                                   descent_status *status)
 {
-    const int known = DESCENT_OBSERVE_ENERGY | DESCENT_OBSERVE_CONVERGENCE | DESCENT_OBSERVE_STATE | DESCENT_OBSERVE_FINAL;
     if (!options->calls.chosen || !options->calls.ended)
         return descent_fail(status, DESCENT_BAD_ARGUMENT, "calls needs both chosen and ended");
-    if (options->observe & ~known)
-        return descent_fail(status, DESCENT_BAD_ARGUMENT, "observe is %d; expected a sum of 1, 2, 4 and 8", options->observe);
+    if (options->observe & ~OBSERVE_KNOWN)
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "observe is %d; expected a sum of 1, 2, 4, 8 and 16", options->observe);
     if (options->observe && !options->calls.observe)
         return descent_fail(status, DESCENT_BAD_ARGUMENT, "observe is %d, but calls has no observe", options->observe);
     descent_code code = check_prompt(info, options, status);

@@ -10,6 +10,7 @@
 #include "attention.h"
 #include "exit.h"
 #include "sequence.h"
+#include "slope.h"
 #include "status.h"
 
 #include <stdio.h>
@@ -498,6 +499,19 @@ static void descend(const tile *t)
 
 /* Rows that only read their energy at x(T) need plane T of earlier tokens that stopped at T: its contents follow from the
  * states that those tokens keep. */
+/* Behind descend, which leaves the gradient in FEED and, of a rate that is a matrix, R times it in RATED. */
+static void slopes(const tile *t)
+{
+    const nrgpt *w = t->model->weights;
+    workspace *k = t->work;
+    size_t C = t->model->info.width, ws = k->wide_stride;
+    for (size_t i = 0; w->rate != RATE_MATRIX && i < t->n; i++)
+        for (size_t c = 0; c < C; c++)
+            k->wide[RATED][i * ws + c] = w->rate_vector[w->rate == RATE_DIAG ? c : 0] * k->wide[FEED][i * ws + c];
+    const slope_norm norm = {.weight = w->norm, .eps = w->eps, .centred = w->layer_norm};
+    tile_slopes(t, &norm, k->wide[X], k->wide[FEED], k->wide[RATED], NULL);
+}
+
 static void complete_plane(const tile *t, const row *r)
 {
     size_t C = t->model->info.width;
@@ -570,6 +584,7 @@ static void nrgpt_step(tile *t)
         normalize(t->model, k->wide[NEXT_X] + i * ws, k->wide[NEXT_G] + i * ws);
     if (asks) stop_early(t);
     if (t->watch) observe(t);
+    if (t->watch & DESCENT_OBSERVE_SLOPE) slopes(t);
 }
 
 const family nrgpt_family = {

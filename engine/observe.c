@@ -17,9 +17,8 @@ static descent_code outside_batch(const descent_sequence *s, const char *what, d
 descent_code descent_sequence_observe(descent_sequence *s, int flags, descent_observer observer, void *user,
                                       descent_status *status)
 {
-    const int known = DESCENT_OBSERVE_ENERGY | DESCENT_OBSERVE_CONVERGENCE | DESCENT_OBSERVE_STATE | DESCENT_OBSERVE_FINAL;
-    if (flags & ~known)
-        return descent_fail(status, DESCENT_BAD_ARGUMENT, "observe flags %d; expected a sum of 1, 2, 4 and 8", flags);
+    if (flags & ~OBSERVE_KNOWN)
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "observe flags %d; expected a sum of 1, 2, 4, 8 and 16", flags);
     if (flags && !observer) return descent_fail(status, DESCENT_BAD_ARGUMENT, "observing needs an observer");
     descent_code code = outside_batch(s, "change what is observed", status);
     if (code != DESCENT_OK) return code;

@@ -4,6 +4,12 @@
 
 #include "cache.h"
 
+/* Every flag of descent_sequence_observe. */
+enum {
+    OBSERVE_KNOWN = DESCENT_OBSERVE_ENERGY | DESCENT_OBSERVE_CONVERGENCE | DESCENT_OBSERVE_STATE | DESCENT_OBSERVE_FINAL |
+                    DESCENT_OBSERVE_SLOPE
+};
+
 /* What descent_sequence_intervene was asked, kept in order. */
 typedef struct intervention {
     descent_site site;

@@ -3,6 +3,7 @@
 #include "batch.h"
 #include "exit.h"
 #include "sequence.h"
+#include "slope.h"
 
 #include <math.h>
 #include <string.h>
@@ -116,6 +117,18 @@ static float sum_terms(const float *energy, uint32_t terms)
 }
 
 void tile_report(const tile *t, size_t i, const step_record *record)
+void tile_slopes(const tile *t, const slope_norm *norm, const float *x, const float *gradient, const float *rated,
+                 const float *factor)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        row *r = t->rows[i];
+        size_t at = i * t->work->wide_stride;
+        if (r->measuring || !(r->sequence->observe & DESCENT_OBSERVE_SLOPE)) continue;
+        double slope = slope_along(norm, t->model->info.width, x + at, gradient + at, rated + at);
+        r->slope = (float)(factor ? (double)factor[i] * slope : slope);
+    }
+}
+
 {
     row *r = t->rows[i];
     const descent_sequence *s = r->sequence;
@@ -123,7 +136,7 @@ void tile_report(const tile *t, size_t i, const step_record *record)
     uint32_t terms = t->model->info.terms[r->where.kind];
     descent_observation seen = {.site = {r->where.layer, r->where.kind, r->where.step, r->position}, .final = record->final};
     for (int k = 0; k < DESCENT_MAX_TERMS; k++) seen.energy[k] = NAN;
-    seen.own_change = seen.history_change = seen.update_norm = seen.relative_change = NAN;
+    seen.own_change = seen.history_change = seen.update_norm = seen.relative_change = seen.slope = NAN;
     if ((s->observe & DESCENT_OBSERVE_ENERGY) && record->before) {
         float now = sum_terms(record->before, terms);
         for (uint32_t k = 0; k < terms; k++) seen.energy[k] = record->before[k];
@@ -136,6 +149,7 @@ void tile_report(const tile *t, size_t i, const step_record *record)
         seen.relative_change = relative_change(record->g, record->next_g, width);
     }
     if (s->observe & DESCENT_OBSERVE_STATE) {
+    if ((s->observe & DESCENT_OBSERVE_SLOPE) && terms > 0 && record->next_x) seen.slope = r->slope;
         seen.x = record->x;
         seen.g = record->g;
     }

@@ -27,6 +27,7 @@ static void same_before(const outcome *a, const outcome *b, size_t position)
             compare_bits(x->history_change, y->history_change, position, "history_change before the changed token");
             compare_bits(x->update_norm, y->update_norm, position, "update_norm before the changed token");
             compare_bits(x->relative_change, y->relative_change, position, "relative_change before the changed token");
+            compare_bits(x->slope, y->slope, position, "slope before the changed token");
         }
 }
 

@@ -77,6 +77,8 @@ static void own_change_is_not_positive_where_the_theory_says_so(void **state)
         for (size_t t = 0; t < 5; t++)
             for (size_t i = 0; i < 30; i++) {
                 double change = (double)got.seen->at[0][t].own_change[i], energy = energy_at(&got.seen->at[0][t], i);
+                double slope = (double)got.seen->at[0][t].slope[i];
+                if (!(slope >= 0)) compare_fail("step %zu has slope %g at position %zu", t, slope, i);
                 if (!(change <= 1e-6 * fmax(1.0, fabs(energy))))
                     compare_fail("step %zu raises the energy of position %zu from %g by %g", t, i, energy, change);
             }
@@ -95,7 +97,7 @@ static void nothing_comes_that_was_not_asked_for(void **state)
         example e = example_draw(test_seed(72, round), &wish);
         drive_options options = {.depth = e.depth, .observe = OBSERVE_ALL};
         outcome all = drive(e.engine, e.tokens, e.count, &options);
-        options.observe = (int)(round / 2) % 15 + 1;
+        options.observe = (int)(round / 2 * 7) % 31 + 1;
         bool energy = options.observe & DESCENT_OBSERVE_ENERGY, state_too = options.observe & DESCENT_OBSERVE_STATE;
         bool convergence = options.observe & DESCENT_OBSERVE_CONVERGENCE, final = options.observe & DESCENT_OBSERVE_FINAL;
         outcome some = drive(e.engine, e.tokens, e.count, &options);
@@ -119,6 +121,7 @@ static void nothing_comes_that_was_not_asked_for(void **state)
                     compare_bits(&b->own_change[i], energy ? &a->own_change[i] : &none, 1, "own_change");
                     compare_bits(&b->history_change[i], energy ? &a->history_change[i] : &none, 1, "history_change");
                     compare_bits(&b->update_norm[i], convergence ? &a->update_norm[i] : &none, 1, "update_norm");
+                    compare_bits(&b->slope[i], options.observe & DESCENT_OBSERVE_SLOPE ? &a->slope[i] : &none, 1, "slope");
                     compare_bits(&b->relative_change[i], convergence ? &a->relative_change[i] : &none, 1, "relative_change");
                 }
         outcome_free(&some);

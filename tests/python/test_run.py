@@ -4,7 +4,7 @@ import pytest
 
 import descent
 
-EVERYTHING = ("energy", "convergence", "state", "final")
+EVERYTHING = ("energy", "convergence", "state", "slope", "final")
 
 
 def test_convergence_is_that_of_the_states(nrgpt, ids):
@@ -30,6 +30,24 @@ def test_the_change_of_energy_is_its_two_parts(request, ids, fixture, steps):
             assert np.abs(trace.history_change).max() > 0.01 * np.abs(change).max()
 
 
+@pytest.mark.parametrize("fixture", ["nrgpt", "cem"])
+def test_a_small_step_changes_the_energy_by_its_slope(request, ids, fixture):
+    """The first step's energy change for each unit of step_scale comes to -slope as step_scale becomes small."""
+    model, seen = request.getfixturevalue(fixture), {}
+    for scale in (1 / 8, 1 / 16):
+        def observer(o, scale=scale):
+            if o.step == 0 and o.layer == 0 and o.kind == model.info.kinds[0] and not o.final:
+                seen.setdefault(scale, {})[o.position] = (o.own_change / scale, o.slope)
+        with model.cache().sequence(sharing=False, step_scale=scale) as sequence:
+            sequence.observe(("energy", "slope"), observer)
+            sequence.append(ids)
+            sequence.finish()
+    far, near = (np.array([seen[scale][i] for i in range(1, len(ids))]) for scale in (1 / 8, 1 / 16))
+    assert np.array_equal(far[:, 1], near[:, 1])  # step_scale is no part of it
+    wrong = [np.abs(change + slope).max() / np.abs(slope).max() for change, slope in (far.T, near.T)]
+    assert wrong[1] < 0.6 * wrong[0] and wrong[1] < 0.1
+
+
 def test_without_final_the_last_history_change_is_unknown(nrgpt, ids):
     with_final = nrgpt.run(ids, steps=4, observe=("energy", "final"))
     without = nrgpt.run(ids, steps=4, observe="energy")
@@ -46,6 +64,9 @@ def test_only_what_was_asked_for(nrgpt, ids):
     assert states.states.shape[0] == 3 and states.energy == {} and states.update_norm is None
     converging = nrgpt.run(ids, steps=3, observe="convergence")
     assert np.all(converging.update_norm > 0) and converging.states is None and converging.energy == {}
+    slopes = nrgpt.run(ids, steps=3, observe="slope")
+    assert slopes.slope.shape == (3, len(ids)) and np.all(np.isfinite(slopes.slope)) and slopes.update_norm is None
+    assert converging.slope is None
 
 
 def test_observing_changes_no_bit(nrgpt, cem, ids):

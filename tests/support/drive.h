@@ -7,14 +7,17 @@
 #include "reference.h"
 #include "rng.h"
 
-enum { OBSERVE_ALL = DESCENT_OBSERVE_ENERGY | DESCENT_OBSERVE_CONVERGENCE | DESCENT_OBSERVE_STATE | DESCENT_OBSERVE_FINAL };
+enum {
+    OBSERVE_ALL = DESCENT_OBSERVE_ENERGY | DESCENT_OBSERVE_CONVERGENCE | DESCENT_OBSERVE_STATE | DESCENT_OBSERVE_FINAL |
+                  DESCENT_OBSERVE_SLOPE
+};
 
 /* What an observer saw, laid out as a reference_run: at[program][step], arrays over positions. */
 typedef struct record_step {
     unsigned *seen; /* [L] how many times */
     float *x, *g;   /* [L][C] */
     float *energy[DESCENT_MAX_TERMS];
-    float *own_change, *history_change, *update_norm, *relative_change; /* [L] */
+    float *own_change, *history_change, *update_norm, *relative_change, *slope; /* [L] */
 } record_step;
 
 typedef struct record {

@@ -34,6 +34,7 @@ record *record_create(const descent_model *model, size_t count, descent_depth de
             step->history_change = of_nan(count);
             step->update_norm = of_nan(count);
             step->relative_change = of_nan(count);
+            step->slope = of_nan(count);
         }
     }
     return r;
@@ -52,6 +53,7 @@ void record_free(record *r)
             free(step->history_change);
             free(step->update_norm);
             free(step->relative_change);
+            free(step->slope);
         }
         free(r->at[p]);
     }
@@ -79,6 +81,7 @@ static void keep(void *user, const descent_observation *o)
     step->history_change[i] = o->history_change;
     step->update_norm[i] = o->update_norm;
     step->relative_change[i] = o->relative_change;
+    step->slope[i] = o->slope;
     if (o->x) memcpy(step->x + i * r->width, o->x, r->width * sizeof(float));
     if (o->g) memcpy(step->g + i * r->width, o->g, r->width * sizeof(float));
 }
@@ -105,6 +108,7 @@ static void compare_changes(const record_step *step, const reference_step *wante
     compare_energy((double)step->history_change[i], wanted->history_change[i], "history_change", t, i);
     compare_energy((double)step->update_norm[i], wanted->update_norm[i], "update_norm", t, i);
     compare_energy((double)step->relative_change[i], wanted->relative_change[i], "relative_change", t, i);
+    compare_energy((double)step->slope[i], wanted->slope[i], "slope", t, i);
 }
 
 static void compare_observations(const record *got, const reference_run *expected, size_t from, size_t to, bool changes)
@@ -151,6 +155,7 @@ void compare_records(const record *got, const record *expected)
                 compare_bits(&a->history_change[i], &b->history_change[i], 1, "history_change");
                 compare_bits(&a->update_norm[i], &b->update_norm[i], 1, "update_norm");
                 compare_bits(&a->relative_change[i], &b->relative_change[i], 1, "relative_change");
+                compare_bits(&a->slope[i], &b->slope[i], 1, "slope");
             }
     if (!both) compare_fail("no step was observed in both runs");
 }

@@ -45,6 +45,7 @@ reference_run reference_run_create(const test_model *model, const reference_requ
             step->history_change = of_nan(count);
             step->update_norm = of_nan(count);
             step->relative_change = of_nan(count);
+            step->slope = of_nan(count);
         }
     }
     run.states = of_nan(count * model->width);
@@ -64,6 +65,7 @@ void reference_free(reference_run *run)
             free(step->history_change);
             free(step->update_norm);
             free(step->relative_change);
+            free(step->slope);
         }
         free(run->at[p]);
         free(run->used[p]);
@@ -157,6 +159,7 @@ double reference_sensitivity(const test_model *model, const reference_request *r
                 worst = fmax(worst, moved(a->energy[e], b->energy[e], 1, L, false, 1e-4));
             worst = fmax(worst, moved(a->own_change, b->own_change, 1, L, false, 1e-4));
             worst = fmax(worst, moved(a->history_change, b->history_change, 1, L, false, 1e-4));
+            worst = fmax(worst, moved(a->slope, b->slope, 1, L, false, 1e-4));
         }
     worst = fmax(worst, moved(near.states, run->states, L, C, true, 2e-5));
     worst = fmax(worst, moved(near.logits, run->logits, L, model->vocab, false, 2e-5));
@@ -244,6 +247,22 @@ void reference_norm(const double *x, size_t n, double epsilon, const double *wei
     for (size_t i = 0; i < n; i++) g[i] = (x[i] - mean) * scale * weight[i] + (bias ? bias[i] : 0.0);
 }
 
+double reference_slope(const double *x, size_t n, double epsilon, const double *weight, bool rms, const double *gradient,
+                       const double *step)
+{
+    double mean = 0.0, square = 0.0, slope = 0.0;
+    for (size_t i = 0; i < n && !rms; i++) mean += x[i] / (double)n;
+    for (size_t i = 0; i < n; i++) square += (x[i] - mean) * (x[i] - mean) / (double)n;
+    double variance = square + epsilon, deviation = sqrt(variance);
+    for (size_t a = 0; a < n; a++)
+        for (size_t b = 0; b < n; b++) { /* g_a = weight_a (x_a - mean) / deviation, both of which depend on x_b */
+            double moved = (a == b) - (rms ? 0.0 : 1.0 / (double)n);
+            double narrowed = (x[a] - mean) * (x[b] - mean) / (double)n / variance;
+            slope += gradient[a] * weight[a] * (moved - narrowed) / deviation * step[b];
+        }
+    return slope;
+}
+
 double reference_gelu(double z)
 {
     return 0.5 * z * (1.0 + erf(z * sqrt(0.5)));
@@ -272,7 +291,8 @@ void reference_blank(reference_run *run)
     for (size_t p = 0; p < run->programs; p++)
         for (size_t i = 0; i < run->count; i++)
             for (size_t t = run->used[p][i]; t < run->steps[p]; t++)
-                run->at[p][t].own_change[i] = run->at[p][t].update_norm[i] = run->at[p][t].relative_change[i] = NAN;
+                run->at[p][t].own_change[i] = run->at[p][t].update_norm[i] = run->at[p][t].relative_change[i] =
+                    run->at[p][t].slope[i] = NAN;
 }
 
 double reference_step_scale(const reference_request *request)

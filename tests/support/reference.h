@@ -41,6 +41,7 @@ typedef struct reference_step {
     double *history_change;            /* [L] E(g(t); keys of t) - E(g(t); keys of t-1) */
     double *update_norm;               /* [L] */
     double *relative_change;           /* [L] */
+    double *slope;                     /* [L] grad^T J R grad, at x(t) as the energy's gradient, the norm and the rate are there */
 } reference_step;
 
 typedef struct reference_run {
@@ -95,6 +96,9 @@ double reference_distance(const double *a, const double *b, size_t n);        /*
 double reference_softmax(const double *a, size_t n, double *p);
 /* g = norm(x); rms: RMSNorm, otherwise LayerNorm. bias NULL: none. */
 void reference_norm(const double *x, size_t n, double epsilon, const double *weight, const double *bias, bool rms, double *g);
+/* gradient^T J step, J_ab = dg_a / dx_b of that norm at x, every entry of it formed. */
+double reference_slope(const double *x, size_t n, double epsilon, const double *weight, bool rms, const double *gradient,
+                       const double *step);
 double reference_gelu(double z);
 double reference_gelu_slope(double z);
 

@@ -162,24 +162,28 @@ static double energy_of(const test_model *model, const weights *w, const history
     return kind ? mlp(model, w, past->gates + i * model->hidden, g, gradient) : attention(model, w, past, i, g, gradient);
 }
 
-/* x - scale eta P gradient */
-static void descend(const test_model *model, const weights *w, double scale, size_t t, const double *x, const double *gradient,
-                    double *next)
+/* next = x - scale eta P gradient. Returns the slope of the energy along eta P gradient. */
+static double descend(const test_model *model, const weights *w, double scale, size_t t, const double *x,
+                      const double *gradient, double *next)
 {
     size_t C = model->width, rank = model->rank > 0 ? (size_t)model->rank : 0;
-    double eta = scale * w->eta[t < w->eta_entries ? t : w->eta_entries - 1];
+    double eta = w->eta[t < w->eta_entries ? t : w->eta_entries - 1];
+    double *step = test_alloc(C, sizeof *step);
     double *gu = test_alloc(rank, sizeof *gu), *gv = test_alloc(rank, sizeof *gv);
     if (rank) {
         reference_transposed(w->u, C, rank, gradient, gu);
         reference_transposed(w->v, C, rank, gradient, gv);
     }
     for (size_t c = 0; c < C; c++) {
-        double step = w->d ? softplus(w->d[c]) * gradient[c] : gradient[c];
-        if (rank) step += reference_dot(w->u + c * rank, gv, rank) + reference_dot(w->v + c * rank, gu, rank);
-        next[c] = x[c] - eta * step;
+        step[c] = w->d ? softplus(w->d[c]) * gradient[c] : gradient[c];
+        if (rank) step[c] += reference_dot(w->u + c * rank, gv, rank) + reference_dot(w->v + c * rank, gu, rank);
+        next[c] = x[c] - scale * eta * step[c];
     }
+    double slope = eta * reference_slope(x, C, model->norm_epsilon, w->norm, true, gradient, step);
     free(gu);
     free(gv);
+    free(step);
+    return slope;
 }
 
 static void compare(reference_step *before, reference_step *after, size_t count, size_t C)
@@ -241,7 +245,7 @@ static void run_program(const test_model *model, const reference_request *reques
             if (t > 0) reference_decide(request, run, program, t - 1, i);
             if (t == T) continue;
             double *next = run->at[program][t + 1].x + i * C;
-            descend(model, &w, reference_step_scale(request), t, x, gradient, next);
+            step->slope[i] = descend(model, &w, reference_step_scale(request), t, x, gradient, next);
             if (run->used[program][i] <= t) memcpy(next, x, C * sizeof *x); /* it has stopped */
         }
         if (t > 0) compare(&run->at[program][t - 1], step, run->count, C);

@@ -145,17 +145,21 @@ static double feed_forward(const test_model *model, const weights *w, const doub
     return w->scale_ff * energy;
 }
 
-/* x - scale R gradient */
-static void descend(const test_model *model, const weights *w, double scale, const double *x, const double *gradient,
-                    double *next)
+/* step = R gradient, next = x - scale step. Returns the slope of the energy along that step. */
+static double descend(const test_model *model, const weights *w, double scale, const double *x, const double *gradient,
+                      double *next)
 {
     size_t C = model->width;
-    if (!strcmp(model->rate, "matrix")) reference_product(w->rate, C, C, gradient, next);
+    double *step = test_alloc(C, sizeof *step);
+    if (!strcmp(model->rate, "matrix")) reference_product(w->rate, C, C, gradient, step);
     for (size_t c = 0; c < C; c++) {
-        if (!strcmp(model->rate, "diag")) next[c] = w->rate[c] * gradient[c];
-        if (!strcmp(model->rate, "scalar")) next[c] = w->rate[0] * gradient[c];
-        next[c] = x[c] - scale * next[c];
+        if (!strcmp(model->rate, "diag")) step[c] = w->rate[c] * gradient[c];
+        if (!strcmp(model->rate, "scalar")) step[c] = w->rate[0] * gradient[c];
+        next[c] = x[c] - scale * step[c];
     }
+    double slope = reference_slope(x, C, model->norm_epsilon, w->norm_weight, model->rms, gradient, step);
+    free(step);
+    return slope;
 }
 
 static size_t history_length(const test_model *model, size_t position)
@@ -224,7 +228,7 @@ reference_run reference_nrgpt(const test_model *model, const reference_request *
         for (size_t i = 0; i < count && t < run.steps[0]; i++) {
             const double *x = run.at[0][t].x + i * C;
             double *next = run.at[0][t + 1].x + i * C;
-            descend(model, &w, reference_step_scale(request), x, gradients + i * C, next);
+            run.at[0][t].slope[i] = descend(model, &w, reference_step_scale(request), x, gradients + i * C, next);
             if (run.used[0][i] <= t) memcpy(next, x, C * sizeof *x); /* it has stopped */
         }
     }

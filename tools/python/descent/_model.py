@@ -226,7 +226,7 @@ class Model(Handle):
 
     def run(self, ids, steps=None, observe=()):
         """Descends a text from its embeddings and returns a Run. observe: some of "energy" (and the split of its changes),
-        "convergence" (update norm, relative change), "state" (x and g), "final" (each of these at x(T) too)."""
+        "convergence" (update norm, relative change), "state" (x and g), "slope", "final" (each of these at x(T) too)."""
         flags, ids = observe_flags(observe), id_array(ids)
         names = tuple(name for name, bit in _native.OBSERVE.items() if flags & bit)
         depth = self._core.depth(steps)

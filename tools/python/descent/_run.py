@@ -6,6 +6,7 @@
     history_change     [T, L]      the same; the last needs "final" and is NaN without
     update_norm        [T, L]      |x(t+1) - x(t)|
     relative_change    [T, L]      |g(t+1) - g(t)| / |g(t)|
+    slope              [T, L]      what a small step loses of the energy for each unit of step_scale; see descent.h
 
 What was not asked for is None, and energy is empty.
 """
@@ -26,6 +27,7 @@ class Trace:
     history_change: Optional[np.ndarray] = None
     update_norm: Optional[np.ndarray] = None
     relative_change: Optional[np.ndarray] = None
+    slope: Optional[np.ndarray] = None
 
     @property
     def total_energy(self):
@@ -46,7 +48,7 @@ class Run:
         self.traces = traces
 
     def __getattr__(self, name):
-        if name not in ("states", "g", "own_change", "history_change", "update_norm", "relative_change", "total_energy"):
+        if name not in ("states", "g", "own_change", "history_change", "update_norm", "relative_change", "slope", "total_energy"):
             raise AttributeError(name)
         by_kind = {kind: getattr(trace, name) for kind, trace in self.traces.items()}
         return by_kind if len(by_kind) > 1 else next(iter(by_kind.values()))
@@ -66,7 +68,7 @@ class Recorder:
     def __init__(self, info, depth, length, observe):
         self.info = info
         self.traces = []
-        energy, convergence, state, final = (name in observe for name in ("energy", "convergence", "state", "final"))
+        energy, convergence, state, slope, final = (name in observe for name in ("energy", "convergence", "state", "slope", "final"))
         for kind, terms in enumerate(info.terms):
             steps = depth.steps[kind] or 1  # a sub-layer without T runs once
             shape, seen = (info.layers, steps, length), (info.layers, steps + final, length)
@@ -78,6 +80,8 @@ class Recorder:
                 trace.own_change, trace.history_change = _nan(*shape), _nan(*shape)
             if convergence:
                 trace.update_norm, trace.relative_change = _nan(*shape), _nan(*shape)
+            if slope and terms:
+                trace.slope = _nan(*shape)
             self.traces.append(trace)
 
     def __call__(self, seen):
@@ -98,6 +102,8 @@ class Recorder:
         if trace.update_norm is not None:
             trace.update_norm[here] = seen.update_norm
             trace.relative_change[here] = seen.relative_change
+        if trace.slope is not None:
+            trace.slope[here] = seen.slope
 
     def by_kind(self):
         """The traces by the names of their kinds, without the layers' axis where one block is the whole model."""

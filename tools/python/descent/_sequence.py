@@ -79,6 +79,7 @@ class Observation:
     history_change: float
     update_norm: float
     relative_change: float
+    slope: float
     x: Optional[np.ndarray]
     g: Optional[np.ndarray]
 
@@ -234,8 +235,8 @@ class Sequence(Handle):
 
     def observe(self, observe, callback=None):
         """Calls callback(Observation) for every row step from now on; observe: some of "energy", "convergence", "state",
-        "final". An empty `observe` or callback None ends it. The callback may not call into the cache; what it raises comes
-        out of the call that stepped the batch. Rows found in the cache are not seen: make the sequence with sharing=False.
+        "slope", "final". An empty `observe` or callback None ends it. The callback may not call into the cache; what it raises
+        comes out of the call that stepped the batch. Rows found in the cache are not seen: make the sequence with sharing=False.
         A callback that refers to the sequence keeps it open until close() or observe(())."""
         info = self._core.info
 
@@ -245,6 +246,7 @@ class Sequence(Handle):
                 layer=site.layer, kind=info.kinds[kind], step=site.step, position=site.position, final=seen.final,
                 energy=dict(zip(info.terms[kind], seen.energy)), own_change=seen.own_change,
                 history_change=seen.history_change, update_norm=seen.update_norm, relative_change=seen.relative_change,
+                slope=seen.slope,
                 x=np.ctypeslib.as_array(seen.x, (info.width,)).copy() if seen.x else None,
                 g=np.ctypeslib.as_array(seen.g, (info.width,)).copy() if seen.g else None)
 

@@ -34,7 +34,7 @@ def test_the_change_of_energy_is_its_two_parts(request, ids, fixture, steps):
 def test_a_small_step_changes_the_energy_by_its_slope(request, ids, fixture):
     """The first step's energy change for each unit of step_scale comes to -slope as step_scale becomes small."""
     model, seen = request.getfixturevalue(fixture), {}
-    for scale in (1 / 8, 1 / 16):
+    for scale in (1 / 32, 1 / 64):
         def observer(o, scale=scale):
             if o.step == 0 and o.layer == 0 and o.kind == model.info.kinds[0] and not o.final:
                 seen.setdefault(scale, {})[o.position] = (o.own_change / scale, o.slope)
@@ -42,7 +42,7 @@ def test_a_small_step_changes_the_energy_by_its_slope(request, ids, fixture):
             sequence.observe(("energy", "slope"), observer)
             sequence.append(ids)
             sequence.finish()
-    far, near = (np.array([seen[scale][i] for i in range(1, len(ids))]) for scale in (1 / 8, 1 / 16))
+    far, near = (np.array([seen[scale][i] for i in range(1, len(ids))]) for scale in (1 / 32, 1 / 64))
     assert np.array_equal(far[:, 1], near[:, 1])  # step_scale is no part of it
     wrong = [np.abs(change + slope).max() / np.abs(slope).max() for change, slope in (far.T, near.T)]
     assert wrong[1] < 0.6 * wrong[0] and wrong[1] < 0.1

@@ -132,13 +132,13 @@ void tile_report(const tile *t, size_t i, const step_record *record);
  * energies before and after. */
 void tile_report_steps(const tile *t, const float *x, const float *g, const float *next_x, const float *next_g, bool energy);
 
-/* Sum of a_i b_i in double. */
-double dot(const float *a, const float *b, size_t n);
-
 /* Gives rows whose observer asks for it their slope, from x, the gradient at g and what R makes of that, all [rows][wide_stride];
  * `factor` [rows] multiplies R, NULL: 1. */
 struct slope_norm;
 void tile_slopes(const tile *t, const struct slope_norm *norm, const float *x, const float *gradient, const float *rated,
                  const float *factor);
+
+/* Sum of a_i b_i in double. */
+double dot(const float *a, const float *b, size_t n);
 
 #endif

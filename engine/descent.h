@@ -355,6 +355,7 @@ enum {
     DESCENT_OBSERVE_ENERGY = 1,      /* energy[], and the split of its change */
     DESCENT_OBSERVE_CONVERGENCE = 2, /* update_norm, relative_change */
     DESCENT_OBSERVE_STATE = 4,       /* x and g */
+    DESCENT_OBSERVE_SLOPE = 16,      /* slope */
     DESCENT_OBSERVE_FINAL = 8        /* one more observation of each sub-layer, at x(T) or where the token stopped; a finished
                                         token's row may stay in the batch one step longer for it */
 };
@@ -369,6 +370,10 @@ typedef struct descent_observation {
                               where that step was not run just before (the first, or rows that were taken out and came back) */
     float update_norm;     /* |x(step+1) - x(step)| */
     float relative_change; /* r_t = |g(step+1) - g(step)| / |g(step)| */
+    float slope;           /* grad^T J R grad at this step: grad of the energy at g, J = dg/dx of the norm at x, R the model's rate
+                              of this step (CEM: eta P) without step_scale and what else a request may change of a step. A small
+                              plain step of step_scale s changes the energy by about -s slope while the history is held. Where
+                              R = c diag(gamma), gamma the norm's weight and c > 0, it is never negative */
     const float *x;        /* [C] x(step); valid during the call */
     const float *g;        /* [C] norm(x(step)); valid during the call */
 } descent_observation;
@@ -386,7 +391,6 @@ typedef enum descent_intervention { DESCENT_SET_X = 0, DESCENT_ADD_X, DESCENT_SE
 
 /* When the row at `site` runs, its x or g (C finite numbers, copied) is replaced or added to first; g both as the query
  * and as history (where a block has two norms, as gpt-rec-parallel's, g is its attention's). Where layers descend in
-    DESCENT_OBSERVE_SLOPE = 16,      /* slope */
  * sub-layers, x at step 0 is the sub-layer's input, and g at step 0 also what its key or gate is made of; later steps leave
  * those alone. Several at one site apply in the order given. From that token's page on the sequence shares with nobody.
  * BAD_ARGUMENT when that step has been run already. */
@@ -401,10 +405,6 @@ DESCENT_API descent_code descent_sequence_start(descent_sequence *sequence, desc
                                                 descent_status *status);
 
 /* ---- Batch ----------------------------------------------------------------------------------------------------- */
-    float slope;           /* grad^T J R grad at this step: grad of the energy at g, J = dg/dx of the norm at x, R the model's rate
-                              of this step (CEM: eta P) without step_scale and what else a request may change of a step. A small
-                              plain step of step_scale s changes the energy by about -s slope while the history is held. Where
-                              R = c diag(gamma), gamma the norm's weight and c > 0, it is never negative */
 
 typedef struct descent_batch descent_batch;
 

@@ -497,8 +497,6 @@ static void descend(const tile *t)
     }
 }
 
-/* Rows that only read their energy at x(T) need plane T of earlier tokens that stopped at T: its contents follow from the
- * states that those tokens keep. */
 /* Behind descend, which leaves the gradient in FEED and, of a rate that is a matrix, R times it in RATED. */
 static void slopes(const tile *t)
 {
@@ -512,6 +510,8 @@ static void slopes(const tile *t)
     tile_slopes(t, &norm, k->wide[X], k->wide[FEED], k->wide[RATED], NULL);
 }
 
+/* Rows that only read their energy at x(T) need plane T of earlier tokens that stopped at T: its contents follow from the
+ * states that those tokens keep. */
 static void complete_plane(const tile *t, const row *r)
 {
     size_t C = t->model->info.width;
@@ -578,13 +578,13 @@ static void nrgpt_step(tile *t)
     write_keys(t, k->wide[G]);
     forces(t, k->wide[G], true, t->watch & DESCENT_OBSERVE_ENERGY ? k->energy[0] : NULL);
     descend(t);
+    if (t->watch & DESCENT_OBSERVE_SLOPE) slopes(t);
     tile_scatter(t, k->wide[NEXT_X]);
     bool asks = tile_asks(t);
     for (size_t i = 0; (t->watch || asks) && i < t->n; i++)
         normalize(t->model, k->wide[NEXT_X] + i * ws, k->wide[NEXT_G] + i * ws);
     if (asks) stop_early(t);
     if (t->watch) observe(t);
-    if (t->watch & DESCENT_OBSERVE_SLOPE) slopes(t);
 }
 
 const family nrgpt_family = {

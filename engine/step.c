@@ -116,7 +116,6 @@ static float sum_terms(const float *energy, uint32_t terms)
     return (float)sum;
 }
 
-void tile_report(const tile *t, size_t i, const step_record *record)
 void tile_slopes(const tile *t, const slope_norm *norm, const float *x, const float *gradient, const float *rated,
                  const float *factor)
 {
@@ -129,6 +128,7 @@ void tile_slopes(const tile *t, const slope_norm *norm, const float *x, const fl
     }
 }
 
+void tile_report(const tile *t, size_t i, const step_record *record)
 {
     row *r = t->rows[i];
     const descent_sequence *s = r->sequence;
@@ -148,8 +148,8 @@ void tile_slopes(const tile *t, const slope_norm *norm, const float *x, const fl
         seen.update_norm = distance(record->next_x, record->x, width);
         seen.relative_change = relative_change(record->g, record->next_g, width);
     }
-    if (s->observe & DESCENT_OBSERVE_STATE) {
     if ((s->observe & DESCENT_OBSERVE_SLOPE) && terms > 0 && record->next_x) seen.slope = r->slope;
+    if (s->observe & DESCENT_OBSERVE_STATE) {
         seen.x = record->x;
         seen.g = record->g;
     }

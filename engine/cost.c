@@ -169,7 +169,7 @@ descent_code descent_model_count(const descent_model *model, descent_model_cost 
     if (!model || !out) return descent_fail(status, DESCENT_BAD_ARGUMENT, "counting needs a model and a place to be put");
     const descent_model_info *info = descent_model_describe(model);
     descent_tensor_info t;
-    shape s;
+    shape s = {.heads = 0};
     descent_code code = read_shape(model, &s, status);
     if (code != DESCENT_OK) return code;
     descent_model_cost sum = {.info = info, .strict = key_is(model, "attention.mask", "strict", false)}, *cost = &sum;

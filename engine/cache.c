@@ -3,6 +3,7 @@
 #include "cache.h"
 
 #include "exit.h"
+#include "motion.h"
 #include "status.h"
 
 #include <inttypes.h>
@@ -69,31 +70,24 @@ static void idle_remove(descent_cache *cache, page *p)
 
 /* ---- The table of published pages ------------------------------------------------------------------------------ */
 
-static uint64_t mix(uint64_t hash, uint64_t word)
-{
-    hash = (hash ^ word) * 0x9fb21c651e98df25u;
-    return hash ^ hash >> 29;
-}
-
 /* Keyed, so that nobody can choose texts that collide. */
 static uint64_t page_hash(const descent_cache *cache, const page *parent, const page_seed *seed, const uint32_t *tokens)
 {
-    uint64_t hash = mix(cache->key, parent ? parent->serial : 0);
-    uint32_t scale;
-    memcpy(&scale, &seed->step_scale, sizeof scale);
-    hash = mix(mix(hash, seed->share_group), scale);
-    memcpy(&scale, &seed->exit.threshold, sizeof scale);
-    hash = mix(mix(hash, (uint64_t)seed->exit.criterion << 32 | scale), seed->exit.first);
-    hash = mix(hash, (uint64_t)seed->exit.min_steps << 16 | seed->exit.check_every);
-    for (int k = 0; k < DESCENT_MAX_KINDS; k++) hash = mix(hash, seed->depth.steps[k]);
-    for (int i = 0; i < PAGE_TOKENS; i++) hash = mix(hash, tokens[i]);
-    return mix(hash, cache->key);
+    uint64_t hash = hash_mix(cache->key, parent ? parent->serial : 0);
+    uint32_t threshold;
+    hash = motion_hash(&seed->motion, hash_mix(hash, seed->share_group));
+    memcpy(&threshold, &seed->exit.threshold, sizeof threshold);
+    hash = hash_mix(hash_mix(hash, (uint64_t)seed->exit.criterion << 32 | threshold), seed->exit.first);
+    hash = hash_mix(hash, (uint64_t)seed->exit.min_steps << 16 | seed->exit.check_every);
+    for (int k = 0; k < DESCENT_MAX_KINDS; k++) hash = hash_mix(hash, seed->depth.steps[k]);
+    for (int i = 0; i < PAGE_TOKENS; i++) hash = hash_mix(hash, tokens[i]);
+    return hash_mix(hash, cache->key);
 }
 
 static bool seeds_equal(const page_seed *a, const page_seed *b)
 {
     return a->share_group == b->share_group && !memcmp(&a->depth, &b->depth, sizeof a->depth) &&
-           !memcmp(&a->step_scale, &b->step_scale, sizeof a->step_scale) && exits_equal(&a->exit, &b->exit);
+           motions_equal(&a->motion, &b->motion) && exits_equal(&a->exit, &b->exit);
 }
 
 page *page_find(const descent_cache *cache, const page *parent, const page_seed *seed, const uint32_t *tokens)

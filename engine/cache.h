@@ -21,7 +21,7 @@ enum { PAGE_TOKENS = 32 };
 /* Everything besides tokens that changes what a page holds, or who may see it. Model and page type are the cache's. */
 typedef struct page_seed {
     descent_depth depth; /* zero where the model deepens: planes serve every depth */
-    float step_scale;
+    descent_motion motion;
     descent_exit exit; /* all zero where no token of the page may stop early */
     uint64_t share_group;
 } page_seed;
@@ -51,6 +51,13 @@ typedef struct page {
     struct page *next_in_bucket;
     struct page *older, *newer; /* the idle list: published pages without users, least recently used first */
 } page;
+
+/* One more word into a hash. */
+static inline uint64_t hash_mix(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * 0x9fb21c651e98df25u;
+    return hash ^ hash >> 29;
+}
 
 struct descent_cache {
     const descent_model *model;

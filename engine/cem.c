@@ -2,11 +2,12 @@
  *
  *     x_i(0) = h_i,   g_i = norm(x_i(t)),   x_i(t+1) = x_i(t) - eta[min(t, n-1)] * P grad_i(t)
  *
- * (eta times the sequence's step_scale, 1 unless asked) with the history frozen at the sub-layer's input h. Called by
+ * (but for what a sequence asks of its motion, motion.c) with the history frozen at the sub-layer's input h. Called by
  * layered.c. Plane l holds for each token R_j W^K u_j and, where there is a diagonal, u_j behind it, u_j = norm(h_j); it is
  * written by the first attention step of layer l. K heads of width D; arrays are [rows][stride]. */
 #include "attention.h"
 #include "layered.h"
+#include "motion.h"
 #include "sequence.h"
 #include "slope.h"
 #include "status.h"
@@ -108,18 +109,20 @@ static void slopes(const tile *t, const rates *s)
     tile_slopes(t, &norm, k->wide[WIDE_X], k->wide[s->diagonal ? RATED : GRADIENT], k->wide[GRADIENT], eta);
 }
 
-/* NEXT_X = X - step_scale * eta[min(t, n-1)] * P GRADIENT */
+static void scale(float *a, float by, size_t n)
+{
+    for (size_t k = 0; k < n; k++) a[k] *= by;
+}
+
+/* GRADIENT becomes eta[min(t, n-1)] * P GRADIENT, and NEXT_X is X moved by it. */
 static void descend(const tile *t, const rates *s)
 {
     workspace *k = t->work;
     size_t C = t->model->info.width, ws = k->wide_stride;
     precondition(t, s);
     if (t->watch & DESCENT_OBSERVE_SLOPE) slopes(t, s);
-    for (size_t i = 0; i < t->n; i++) {
-        float eta = t->rows[i]->sequence->seed.step_scale * eta_of(s, t->rows[i]);
-        for (size_t c = 0; c < C; c++)
-            k->wide[WIDE_NEXT_X][i * ws + c] = k->wide[WIDE_X][i * ws + c] - eta * k->wide[GRADIENT][i * ws + c];
-    }
+    for (size_t i = 0; i < t->n; i++) scale(k->wide[GRADIENT] + i * ws, eta_of(s, t->rows[i]), C);
+    tile_move(t, k->wide[WIDE_X], k->wide[GRADIENT], k->wide[WIDE_NEXT_X]);
 }
 
 /* ---- Attention ------------------------------------------------------------------------------------------------- */

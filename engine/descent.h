@@ -110,6 +110,16 @@ typedef struct descent_exit {
     uint32_t first;                   /* tokens before this position take all their steps: a prompt's length exempts it */
 } descent_exit;
 
+enum { DESCENT_MAX_SCALES = 64 };
+
+/* How a token moves with a step, beside what the model says. All zero: as the model says. Only a model that descends an energy
+ * takes anything else. */
+typedef struct descent_motion {
+    uint32_t n_scales;                    /* 0: s_t is 1 */
+    float step_scale[DESCENT_MAX_SCALES]; /* [n_scales] s_t in (0, 4]: step t of a descent moves s_t times as far; steps past
+                                             the last take the last. What lies behind is not looked at */
+} descent_motion;
+
 /* ---- Model ----------------------------------------------------------------------------------------------------- */
 
 typedef struct descent_model descent_model;
@@ -279,9 +289,9 @@ DESCENT_API uint64_t descent_cache_bytes_needed(const descent_model *model, desc
 typedef struct descent_sequence descent_sequence;
 
 typedef struct descent_sequence_options {
-    descent_depth depth;  /* all zero: the trained depth */
-    float step_scale;     /* s in (0, 4]: every step moves s times as far (models.md section 4); 0: 1 */
-    descent_exit exit;    /* of a model that descends an energy; prefixes are shared between equal ones */
+    descent_depth depth; /* all zero: the trained depth */
+    descent_motion motion;
+    descent_exit exit;    /* of a model that descends an energy; prefixes are shared between equal ones, and equal motions */
     uint64_t share_group; /* prefixes are shared within a group of equal numbers only */
     bool no_sharing;      /* neither find pages of others nor offer its own */
 } descent_sequence_options;
@@ -564,8 +574,8 @@ typedef struct descent_generation_options {
     size_t limit;              /* tokens to generate at most; 0: none, the prompt is only computed */
     descent_sampling sampling; /* copied, bias too */
     descent_depth depth;       /* all zero: the trained depth */
-    float step_scale;          /* 0: 1 */
-    descent_exit exit;         /* as in descent_sequence_options */
+    descent_motion motion;     /* as in descent_sequence_options */
+    descent_exit exit;         /* the same */
     int draft_steps;           /* steps after which a token's state is asked what may follow, and again after so many more, so
                                   that the next token begins before this one has finished: faster where the guess is mostly
                                   right, the text the same. 0: never, else below the depth; DESCENT_DRAFT_AUTO: whatever is
@@ -577,7 +587,7 @@ typedef struct descent_generation_options {
     int observe;         /* DESCENT_OBSERVE_...: the rows that choose tokens, from the prompt's last on, are reported to
                             `observe`, each step once; shares no pages */
     bool observe_prompt; /* the prompt's other rows too */
-    descent_generation *like; /* a generation submitted before, with the same prompt, depth, step_scale and group: this one
+    descent_generation *like; /* a generation submitted before, with the same prompt, depth, motion and group: this one
                                  waits for its prompt, to share the pages. Whoever differs, shares none, or has ended meanwhile
                                  (nothing is read through the handle) is not waited for; nor is one in the background, but by
                                  another there */
@@ -736,7 +746,7 @@ typedef struct descent_sweep_options {
     size_t first; /* the first position predicted, 1 .. count - 1: 1 of a text; of an answer behind a prompt its first token */
     const descent_depth *depths; /* [n_depths], copied: 1 .. DESCENT_SWEEP_DEPTHS, in any order; {0}: the trained depth */
     size_t n_depths;
-    descent_sequence_options how; /* step_scale, exit, ... and share_group; its depth is not looked at. Pages before the first
+    descent_sequence_options how; /* motion, exit, ... and share_group; its depth is not looked at. Pages before the first
                                      token that predicts are shared as other sequences' are, unless no_sharing */
     bool energy, convergence;     /* whether these are measured: they take time */
     float threshold;              /* of r: 0 or more */

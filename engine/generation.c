@@ -99,7 +99,7 @@ descent_code generation_create(const descent_model *model, const descent_generat
     descent_code code = check_options(info, options, status);
     if (code != DESCENT_OK) return code;
     descent_sequence_options sequence = {.depth = options->depth,
-                                         .step_scale = options->step_scale,
+                                         .motion = options->motion,
                                          .exit = options->exit,
                                          .share_group = options->share_group,
                                          .no_sharing = options->read_prompt || options->observe};

@@ -3,12 +3,13 @@
  *     g_i      = norm(x_i(t))
  *     x_i(t+1) = x_i(t) - R ( grad_AT_i + s * grad_FF_i )
  *
- * R times the sequence's step_scale, which is 1 unless asked.
+ * but for what a sequence asks of its motion (motion.c).
  * A row step is one application of the block, plane t holds g_j(t). The attention reads history in the form that needs only
  * g: q_h = H_h^T g_i, score_j = q_h . g_j, u_h = sum_j p_hj g_j, grad_AT_i = - sum_h alpha_h H_h u_h.
  * Arrays are [rows][stride] over the tile; C is the width, F the feed-forward's hidden width. */
 #include "attention.h"
 #include "exit.h"
+#include "motion.h"
 #include "sequence.h"
 #include "slope.h"
 #include "status.h"
@@ -475,7 +476,7 @@ static void forces(const tile *t, const float *g, bool gradient, energies energy
 
 /* ---- The step -------------------------------------------------------------------------------------------------- */
 
-/* NEXT_X = X - step_scale R ( grad_AT + s grad_FF ) */
+/* RATED = R ( grad_AT + s grad_FF ), and NEXT_X, X moved by it. */
 static void descend(const tile *t)
 {
     const nrgpt *w = t->model->weights;
@@ -486,26 +487,17 @@ static void descend(const tile *t)
             k->wide[FEED][i * ws + c] = w->ff_scale * k->wide[FEED][i * ws + c] - k->wide[ATTENTION][i * ws + c];
     const float *gradient = k->wide[FEED];
     if (w->rate == RATE_MATRIX) tile_project(t, &w->rate_matrix, NULL, gradient, ws, k->wide[RATED], ws, false);
-    for (size_t i = 0; i < t->n; i++) {
-        float step_scale = t->rows[i]->sequence->seed.step_scale;
-        for (size_t c = 0; c < C; c++) {
-            size_t at = i * ws + c;
-            float update =
-                w->rate == RATE_MATRIX ? k->wide[RATED][at] : w->rate_vector[w->rate == RATE_DIAG ? c : 0] * gradient[at];
-            k->wide[NEXT_X][at] = k->wide[X][at] - step_scale * update;
-        }
-    }
+    for (size_t i = 0; w->rate != RATE_MATRIX && i < t->n; i++)
+        for (size_t c = 0; c < C; c++)
+            k->wide[RATED][i * ws + c] = w->rate_vector[w->rate == RATE_DIAG ? c : 0] * gradient[i * ws + c];
+    tile_move(t, k->wide[X], k->wide[RATED], k->wide[NEXT_X]);
 }
 
-/* Behind descend, which leaves the gradient in FEED and, of a rate that is a matrix, R times it in RATED. */
+/* Behind descend, which leaves the gradient in FEED and R times it in RATED. */
 static void slopes(const tile *t)
 {
     const nrgpt *w = t->model->weights;
-    workspace *k = t->work;
-    size_t C = t->model->info.width, ws = k->wide_stride;
-    for (size_t i = 0; w->rate != RATE_MATRIX && i < t->n; i++)
-        for (size_t c = 0; c < C; c++)
-            k->wide[RATED][i * ws + c] = w->rate_vector[w->rate == RATE_DIAG ? c : 0] * k->wide[FEED][i * ws + c];
+    const workspace *k = t->work;
     const slope_norm norm = {.weight = w->norm, .eps = w->eps, .centred = w->layer_norm};
     tile_slopes(t, &norm, k->wide[X], k->wide[FEED], k->wide[RATED], NULL);
 }

@@ -8,6 +8,7 @@
 
 #include "batch.h"
 #include "exit.h"
+#include "motion.h"
 #include "sequence.h"
 #include "status.h"
 
@@ -44,8 +45,7 @@ static descent_generation *find_like(const descent_scheduler *s, const descent_g
     if (!l || l->background > g->background || g->options.no_sharing || l->read_prompt || l->observe) return NULL;
     bool same = l->prompt_count == g->prompt_count && l->options.share_group == g->options.share_group &&
                 !memcmp(&l->options.depth, &g->options.depth, sizeof g->options.depth) &&
-                !memcmp(&l->options.step_scale, &g->options.step_scale, sizeof g->options.step_scale) &&
-                exits_equal(&l->options.exit, &g->options.exit) &&
+                motions_equal(&l->options.motion, &g->options.motion) && exits_equal(&l->options.exit, &g->options.exit) &&
                 !memcmp(l->tokens, g->tokens, g->prompt_count * sizeof *g->tokens);
     return same ? l : NULL;
 }

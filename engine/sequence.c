@@ -5,6 +5,7 @@
 
 #include "batch.h"
 #include "exit.h"
+#include "motion.h"
 #include "status.h"
 
 #include <stdlib.h>
@@ -79,21 +80,6 @@ static descent_code sequence_alive(const descent_sequence *s, descent_status *st
 
 /* ---- Making and unmaking --------------------------------------------------------------------------------------- */
 
-/* Only a descent has a rate, and where there is one there is an energy. */
-static descent_code step_scale_check(const descent_model_info *info, float scale, descent_status *status)
-{
-    const float most = 4.0f;
-    bool descends = false;
-    for (uint32_t k = 0; k < info->kinds; k++) descends = descends || info->terms[k] > 0;
-    if (!(scale > 0 && scale <= most))
-        return descent_fail(status, DESCENT_BAD_ARGUMENT, "step_scale is %g; expected more than 0, at most %g", (double)scale,
-                            (double)most);
-    if (!descends && scale != 1.0f)
-        return descent_fail(status, DESCENT_UNSUPPORTED, "step_scale is %g: %s (%s, %s) has no inference rate; expected 1",
-                            (double)scale, info->name, info->family, info->variant);
-    return DESCENT_OK;
-}
-
 static void sequence_settle(descent_sequence *s)
 {
     const descent_model *model = s->cache->model;
@@ -105,9 +91,8 @@ descent_code sequence_complete_options(const descent_model *model, descent_seque
 {
     const descent_depth none = {{0}};
     if (!memcmp(&options->depth, &none, sizeof none)) options->depth = model->info.trained;
-    if (options->step_scale == 0) options->step_scale = 1.0f;
     descent_code code = depth_check(model, options->depth, status);
-    if (code == DESCENT_OK) code = step_scale_check(&model->info, options->step_scale, status);
+    if (code == DESCENT_OK) code = motion_complete(model, &options->motion, status);
     return code == DESCENT_OK ? exit_complete(&model->info, &options->exit, status) : code;
 }
 
@@ -129,7 +114,7 @@ descent_code descent_sequence_create(descent_cache *cache, const descent_sequenc
     if (!s) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a sequence");
     s->cache = cache;
     s->depth = asked.depth;
-    s->seed.step_scale = asked.step_scale;
+    s->seed.motion = asked.motion;
     s->seed.exit = asked.exit;
     s->seed.share_group = asked.share_group;
     s->no_sharing = asked.no_sharing;

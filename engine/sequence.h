@@ -77,7 +77,7 @@ static inline bool sequence_done(const descent_sequence *s, size_t position)
     return p->progress[position % PAGE_TOKENS] >= s->total || p->stopped[position % PAGE_TOKENS] > 0;
 }
 
-/* Puts defaults where fields are 0, and checks depth, step_scale and exit. */
+/* Puts defaults where fields are 0, and checks depth, motion and exit. */
 descent_code sequence_complete_options(const descent_model *model, descent_sequence_options *options, descent_status *status);
 
 /* Planes that a page needs for rows at a depth, with one more where a token may stop at T or where x(T) is observed and history

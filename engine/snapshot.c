@@ -17,18 +17,18 @@
 #include <unistd.h>
 
 static const char magic[8] = "DSCNTSEQ";
-enum { VERSION = 3 };
+enum { VERSION = 4 };
 
 typedef struct header {
     char magic[8];
-    uint32_t version;
-    float step_scale;
+    uint32_t version, exit_criterion;
     uint64_t fingerprint, length, share_group;
     uint16_t depth[DESCENT_MAX_KINDS];
     uint16_t page_type, has_starts;
-    uint32_t exit_criterion, exit_first;
+    uint32_t exit_first;
     float exit_threshold;
     uint16_t exit_min_steps, exit_check_every;
+    descent_motion motion;
 } header;
 
 /* One file being written or read, its running hash, and the first thing that went wrong. */
@@ -104,7 +104,6 @@ static void put_sequence(stream *out, const descent_sequence *s)
 {
     header h = {.version = VERSION,
                 .page_type = (uint16_t)s->cache->page_type,
-                .step_scale = s->seed.step_scale,
                 .fingerprint = s->cache->model->info.fingerprint,
                 .length = s->length,
                 .share_group = s->seed.share_group,
@@ -113,7 +112,8 @@ static void put_sequence(stream *out, const descent_sequence *s)
                 .exit_first = s->seed.exit.first,
                 .exit_threshold = s->seed.exit.threshold,
                 .exit_min_steps = s->seed.exit.min_steps,
-                .exit_check_every = s->seed.exit.check_every};
+                .exit_check_every = s->seed.exit.check_every,
+                .motion = s->seed.motion};
     memcpy(h.magic, magic, sizeof magic);
     memcpy(h.depth, s->depth.steps, sizeof h.depth);
     put(out, &h, sizeof h);
@@ -287,7 +287,7 @@ static descent_code take_sequence(stream *in, descent_cache *cache, const char *
     if (in->failed) return short_file(path, status);
     descent_code code = check_header(cache, &h, path, status);
     if (code != DESCENT_OK) return code;
-    descent_sequence_options options = {.step_scale = h.step_scale, .share_group = h.share_group};
+    descent_sequence_options options = {.motion = h.motion, .share_group = h.share_group};
     options.exit = (descent_exit){.criterion = (descent_exit_criterion)h.exit_criterion,
                                   .threshold = h.exit_threshold,
                                   .min_steps = h.exit_min_steps,

@@ -149,10 +149,7 @@ static void put_descent(json_text *out, const generation_request *r, const sums 
     put_depth(out, r);
     json_text_put(out, ",\"seed\":");
     json_text_integer(out, r->sampling.seed);
-    if (r->step_scale != 1.0f) {
-        json_text_put(out, ",\"step_scale\":");
-        json_text_real(out, (double)r->step_scale);
-    }
+    answer_put_motion(out, r);
     put_count(out, ",\"deepened_tokens\":", s->deepened);
     if (r->depth_capped) json_text_put(out, ",\"capped\":true");
     if (s->out_of_time) json_text_put(out, ",\"stop\":\"time\"");

@@ -47,7 +47,9 @@ void answer_error(job *j);               /* the error event of j->error */
 
 /* ---- For the kinds ------------------------------------------------------------------------------------------------- */
 
-void answer_text_or_null(json_text *out, const char *text);  /* "stop", or null */
+void answer_text_or_null(json_text *out, const char *text); /* "stop", or null */
+/* ,"step_scale":... and what else of its motion is not the default. */
+void answer_put_motion(json_text *out, const generation_request *r);
 void answer_traces(json_text *out, const answer_part *part); /* ,"descent":{"trace":[...]} where there are any */
 
 #endif

@@ -183,7 +183,7 @@ static bool submit(job *j, job_text *t, api_error *error)
         .limit = request_limit_of(r, t->prompt),
         .sampling = r->sampling,
         .depth = r->depth,
-        .step_scale = r->step_scale,
+        .motion = r->motion,
         .exit = r->exit,
         .draft_steps = r->draft_steps,
         .share_group = with->share_cache ? 0 : j->exchange->key_group,

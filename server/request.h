@@ -41,10 +41,10 @@ typedef struct generation_request {
     descent_sampling sampling; /* .bias owned; .seed is always set, .prompt and .choice are the submitter's to set */
     descent_depth depth;
     bool depth_capped; /* an effort asked for more than max_steps: said in the answer */
-    float step_scale;
+    descent_motion motion;
     descent_exit exit;      /* .first is the submitter's to set: */
     bool exit_after_prompt; /* tokens of the prompt take all their steps */
-    int draft_steps; /* as in descent_generation_options */
+    int draft_steps;        /* as in descent_generation_options */
     bool trace;
     bool echo;
     int logprobs;      /* -1: none; completions 0..20 alternatives, chat top_logprobs, trace the guesses of each step (`top`) */

@@ -191,7 +191,6 @@ static void check_later_fields(const fields *f)
     fields chosen = fields_object(f, "choose", "descent.choose");
     fields_only(&chosen, choose);
     check_absent(f, "choose");
-    if (json_is_array(fields_any(f, "step_scale"))) not_yet(f, "step_scale", "a list", "one number");
 }
 
 /* ---- Early exit -------------------------------------------------------------------------------------------------- */
@@ -284,7 +283,7 @@ void request_read_depth(const request_reader *r)
     check_later_fields(&f);
     check_prompt_steps(r, &f);
     r->out->draft_steps = read_draft_steps(r, &f);
-    r->out->step_scale = request_positive(fields_real(&f, "step_scale", 0, 4, true, 1));
+    request_read_motion(r, &f);
     read_exit(r, &f);
     r->out->trace = fields_bool(&f, "trace", false);
 }

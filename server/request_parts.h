@@ -1,6 +1,7 @@
 /* request_parts.h: between the files that read a generating request, each one part of it: request.c the answer's shape and the
- * order of things, request_depth.c T and the rest of "descent", request_sampling.c how tokens are chosen, request_prompt.c and
- * request_chat.c what is continued. Each reads from `top` into `out`; an error that stands makes the rest do nothing of note.
+ * order of things, request_depth.c T and the rest of "descent", request_motion.c how its steps move, request_sampling.c how
+ * tokens are chosen, request_prompt.c and request_chat.c what is continued. Each reads from `top` into `out`; an error that
+ * stands makes the rest do nothing of note.
  */
 #ifndef DESCENT_SERVER_REQUEST_PARTS_H
 #define DESCENT_SERVER_REQUEST_PARTS_H
@@ -15,6 +16,7 @@ typedef struct request_reader {
 } request_reader;
 
 void request_read_depth(const request_reader *r);
+void request_read_motion(const request_reader *r, const fields *descent);
 void request_read_sampling(const request_reader *r, int64_t seed);
 void request_read_prompts(const request_reader *r); /* behind n and best_of */
 void request_read_messages(const request_reader *r);

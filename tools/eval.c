@@ -4,6 +4,7 @@
 
 #include "commands.h"
 #include "json_output.h"
+#include "motion.h"
 #include "terminal.h"
 
 #include <inttypes.h>
@@ -33,6 +34,7 @@ enum { TEXT_LIMIT = 1 << 30 };
 
 typedef struct eval_options {
     session_options session;
+    motion_options motion;
     const char *file, *match, *against, *steps, *exit;
     int against_page_type; /* -1: that of the model */
     bool parse_special, json;
@@ -180,6 +182,7 @@ static int eval_with(const eval_options *o, const char *path)
     size_t n = 0;
     int exit_code = session_open(path, &o->session, &with);
     if (exit_code == EXIT_SUCCESS) exit_code = read_exit(&eval_command, o->exit, &with.exit);
+    if (exit_code == EXIT_SUCCESS) exit_code = read_motion(&eval_command, &o->motion, &with.motion);
     if (exit_code == EXIT_SUCCESS) exit_code = read_depths(&eval_command, with.model, o->steps, &depths, &n);
     interruption_watch();
     if (exit_code == EXIT_SUCCESS) exit_code = o->file ? eval_loss(o, &with, depths, n) : eval_match(o, &with, depths, n);
@@ -192,7 +195,7 @@ int command_eval(int argc, char **argv)
 {
     enum { own = 8 };
     eval_options options = {.session = {.chunk = 1024}, .against_page_type = -1};
-    cli_option table[own + SESSION_OPTIONS] = {
+    cli_option table[own + MOTION_OPTIONS + SESSION_OPTIONS] = {
         cli_text('f', "file", "FILE", &options.file, "measure the loss of the text in FILE; - is standard input"),
         cli_text('m', "match", "FILE", &options.match, "count the exact answers to the questions in FILE"),
         cli_text('T', "steps", "T[,T...]", &options.steps,
@@ -208,8 +211,9 @@ int command_eval(int argc, char **argv)
         cli_flag(0, "json", &options.json, "write one JSON object instead of a table"),
     };
     cli_arguments arguments;
-    session_option_table(&options.session, table + own);
-    cli_outcome outcome = cli_parse(&eval_command, table, own + SESSION_OPTIONS, argc, argv, &arguments);
+    motion_option_table(&options.motion, table + own);
+    session_option_table(&options.session, table + own + MOTION_OPTIONS);
+    cli_outcome outcome = cli_parse(&eval_command, table, sizeof table / sizeof *table, argc, argv, &arguments);
     if (outcome != CLI_RUN) return outcome == CLI_HELP ? EXIT_SUCCESS : EXIT_USAGE;
     if (!options.file == !options.match) return cli_usage_error(&eval_command, "give either --file or --match");
     if (options.against && !options.file)

@@ -142,8 +142,10 @@ static descent_code measure_group(const measurement *m, size_t start, size_t mos
     descent_code code = DESCENT_OK;
     for (*measured = 0; group.n < most && start + *measured < m->predictions && code == DESCENT_OK; group.n++) {
         for (size_t k = 0; k < m->n_models && code == DESCENT_OK; k++) {
-            descent_sequence_options options = {
-                .depth = m->depths[m->order[0]].depth, .exit = m->with[k]->exit, .no_sharing = true};
+            descent_sequence_options options = {.depth = m->depths[m->order[0]].depth,
+                                                .motion = m->with[k]->motion,
+                                                .exit = m->with[k]->exit,
+                                                .no_sharing = true};
             code = descent_sequence_create(m->with[k]->cache, &options, &group.of[k][group.n], status);
         }
         *measured += window_length(m, start + *measured);

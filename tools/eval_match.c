@@ -137,7 +137,7 @@ static descent_code answer_group(const session *with, const match_item *items, s
                                  descent_decoder *decoder, generation *texts, float *logits, match_result *result,
                                  descent_status *status)
 {
-    descent_sequence_options options = {.depth = depth, .exit = with->exit, .no_sharing = true};
+    descent_sequence_options options = {.depth = depth, .motion = with->motion, .exit = with->exit, .no_sharing = true};
     descent_code code = DESCENT_OK;
     for (size_t i = 0; i < n && code == DESCENT_OK; i++) {
         size_t room = generation_room(with, items[i].prompt_count);

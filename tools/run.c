@@ -4,6 +4,7 @@
 
 #include "commands.h"
 #include "json_output.h"
+#include "motion.h"
 #include "terminal.h"
 
 #include <inttypes.h>
@@ -30,6 +31,7 @@ enum { PROMPT_LIMIT = 64 << 20 };
 /* The options as read, before a model can check them. */
 typedef struct run_options {
     session_options session;
+    motion_options motion;
     const char *file, *tokens, *steps, *exit, *draft_steps;
     cli_list stop, bias;
     int64_t most, top_k, min_tokens, seed;
@@ -97,7 +99,8 @@ static void run_option_table(run_options *o, cli_option *table)
     table[i++] = cli_flag(0, "echo", &o->echo, "write the prompt before its continuation");
     table[i++] = cli_flag(0, "trace", &o->trace, "after the text, the energies of every generated token's descent");
     table[i++] = cli_flag(0, "json", &o->json, "write one JSON object instead of text");
-    session_option_table(&o->session, table + i);
+    motion_option_table(&o->motion, table + i);
+    session_option_table(&o->session, table + i + MOTION_OPTIONS);
 }
 
 /* ---- From options to a completion -------------------------------------------------------------------------------- */
@@ -250,6 +253,7 @@ static int run_with(const run_options *o, const cli_arguments *arguments)
     const char *prompt = arguments->positional[1];
     int exit_code = session_open_scheduler(arguments->positional[0], &o->session, &with);
     if (exit_code == EXIT_SUCCESS) exit_code = read_exit(&run_command, o->exit, &with.exit);
+    if (exit_code == EXIT_SUCCESS) exit_code = read_motion(&run_command, &o->motion, &with.motion);
     if (exit_code == EXIT_SUCCESS) exit_code = make_completion_options(o, &with, &bias, &options);
     if (exit_code == EXIT_SUCCESS && !prompt && !o->file && !o->tokens && !o->json && terminal_is(stdin) && with.tokenizer) {
         exit_code = run_interactive(&with, &options, o->parse_special ? DESCENT_PARSE_SPECIAL : 0);
@@ -268,7 +272,7 @@ static int run_with(const run_options *o, const cli_arguments *arguments)
 int command_run(int argc, char **argv)
 {
     run_options options;
-    cli_option table[RUN_OPTIONS + SESSION_OPTIONS];
+    cli_option table[RUN_OPTIONS + MOTION_OPTIONS + SESSION_OPTIONS];
     cli_arguments arguments;
     set_defaults(&options);
     run_option_table(&options, table);

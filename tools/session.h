@@ -29,8 +29,9 @@ typedef struct session {
     const descent_model_info *info;
     const descent_tokenizer *tokenizer; /* NULL: none in the file */
     descent_page_type page_type;
-    size_t rows;       /* the batch holds */
-    descent_exit exit; /* of sequences made in it; none when it is opened */
+    size_t rows;           /* the batch holds */
+    descent_exit exit;     /* of sequences made in it; none when it is opened */
+    descent_motion motion; /* the same; as the model says */
 } session;
 
 /* EXIT_SUCCESS, or the exit code after a message. *opened may be closed in either case. The second opens a scheduler, neither

@@ -165,7 +165,7 @@ static void add_text(texts *t, subject *s, size_t longest, size_t limit)
     descent_generation_options o = {.prompt = t->prompts[n], .prompt_count = rng_between(&s->r, 1, longest), .limit = limit};
     o.depth = random_depth(&s->r, &s->model, rng_below(&s->r, 6) ? 6 : 24);
     o.sampling = any_sampling(s, &t->bias[n]);
-    if (rng_below(&s->r, 4) == 0) o.step_scale = 0.75f;
+    if (rng_below(&s->r, 4) == 0) o.motion = motion_scaled(0.75f);
     o.read_prompt = rng_below(&s->r, 6) == 0;
     t->alone[n] = scheduled_alone(s->engine, DESCENT_PAGE_F32, &o);
     uint32_t T = o.depth.steps[0];

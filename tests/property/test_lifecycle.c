@@ -37,7 +37,7 @@ typedef struct line {
     uint32_t tokens[CONTEXT];
     size_t length;
     descent_depth depth;
-    float step_scale;
+    descent_motion motion;
     change changes[MOST_CHANGES];
     size_t n_changes;
     size_t started_from; /* tokens from here on start at `start`; SIZE_MAX: none */
@@ -87,7 +87,7 @@ static descent_sequence *alone(walk *w, const line *l, size_t count, descent_dep
 {
     *cache = drive_cache(w->model, w->page_type, 0);
     *batch = drive_batch(*cache, 0, 1);
-    descent_sequence_options how = {.depth = depth, .step_scale = l->step_scale, .no_sharing = true};
+    descent_sequence_options how = {.depth = depth, .motion = l->motion, .no_sharing = true};
     descent_sequence *s = drive_sequence_as(*cache, &how, l->tokens, count);
     for (size_t i = 0; i < l->n_changes; i++) {
         const change *c = &l->changes[i];
@@ -206,9 +206,9 @@ static void op_create(walk *w, size_t at)
 {
     line *l = test_alloc(1, sizeof *l);
     *l = (line){.text = rng_below(&w->r, TEXTS), .depth = some_depth(w), .started_from = SIZE_MAX};
-    if (test_descends(w->shape.family) && rng_below(&w->r, 4) == 0) l->step_scale = 0.75f;
+    if (test_descends(w->shape.family) && rng_below(&w->r, 4) == 0) l->motion = motion_scaled(0.75f);
     descent_sequence_options options = {.depth = l->depth,
-                                        .step_scale = l->step_scale,
+                                        .motion = l->motion,
                                         .share_group = rng_below(&w->r, 8) == 0,
                                         .no_sharing = rng_below(&w->r, 6) == 0};
     expect_ok(descent_sequence_create(w->cache, &options, &l->sequence, &w->status), &w->status);

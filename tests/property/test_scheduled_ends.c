@@ -384,8 +384,8 @@ static void wrong_arguments_are_named(void **state)
     descent_logit_bias *biases = test_alloc(s.e.model.vocab + 1, sizeof *biases);
     o = good, o.sampling.bias = biases, o.sampling.n_bias = s.e.model.vocab + 1, expect_refused(&s, &o, "bias has");
     o = good, o.depth = (descent_depth){{3, 0}}, expect_refused(&s, &o, "mlp steps");
-    o = good, o.step_scale = 4.5f, expect_refused(&s, &o, "step_scale");
-    o = good, o.step_scale = NAN, expect_refused(&s, &o, "step_scale");
+    o = good, o.motion = motion_scaled(4.5f), expect_refused(&s, &o, "step_scale");
+    o = good, o.motion = motion_scaled(NAN), expect_refused(&s, &o, "step_scale");
     expect_refused(&s, NULL, "options");
     free(biases);
     free(longer);

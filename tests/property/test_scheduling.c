@@ -334,7 +334,7 @@ static void a_second_turn_finds_the_first(void **state)
             setting s = setting_up(336, kind, NULL);
             gathering_begin(&s.with);
             scheduled first = setting_ask(&s, 0, 20, 60), second = setting_ask(&s, 0, 20, 9);
-            if (scaled) first.options.step_scale = 0.75f;
+            if (scaled) first.options.motion = motion_scaled(0.75f);
             const scheduled *turn = setting_submit(&s, first);
             gathering_wait(&s.with, 1);
             uint32_t text[20 + 60 + 7];

@@ -195,10 +195,19 @@ def test_steps_are_scaled(nrgpt, ids):
         sequence.finish()
         start = plain.states[0]
         np.testing.assert_allclose(sequence.states(), start + 0.5 * (plain.final - start), rtol=0, atol=1e-5)
-    with pytest.raises(descent.Error, match="step_scale is 5; expected more than 0, at most 4"):
+    twice = nrgpt.run(ids, steps=2, observe="state")
+    with nrgpt.sequence(steps=2, sharing=False, step_scale=[1, 0.5, 3]) as sequence:
+        sequence.append(ids)
+        sequence.finish()
+        start = twice.states[1]
+        np.testing.assert_allclose(sequence.states(), start + 0.5 * (twice.final - start), rtol=0, atol=1e-5)
+    with pytest.raises(descent.Error, match="step_scale is 5 at step 0; expected more than 0, at most 4"):
         nrgpt.sequence(step_scale=5)
-    with pytest.raises(descent.Error, match="step_scale is 0;"):
-        nrgpt.sequence(step_scale=0)
+    with pytest.raises(descent.Error, match="step_scale is 0 at step 1;"):
+        nrgpt.sequence(step_scale=[1, 0])
+    for wrong in ([], [1] * 65):
+        with pytest.raises(descent.Error, match="expected 1 to 64"):
+            nrgpt.sequence(step_scale=wrong)
 
 
 def test_tokens_stop_early(nrgpt, ids):

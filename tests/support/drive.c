@@ -94,6 +94,11 @@ void drive_logits(descent_batch *batch, const descent_sequence *sequence, size_t
     expect_ok(descent_batch_logits(batch, &reading, 1, logits, &status), &status);
 }
 
+descent_motion motion_scaled(float s)
+{
+    return (descent_motion){.n_scales = 1, .step_scale = {s}};
+}
+
 /* ---- Mates ------------------------------------------------------------------------------------------------------- */
 
 typedef struct mates {
@@ -109,7 +114,7 @@ static bool descends(const descent_model_info *info)
     return false;
 }
 
-/* Sequences of random tokens, lengths, depths and step scales; some begin with the tokens of the sequence they stand beside. */
+/* Sequences of random tokens, lengths, depths and motions; some begin with the tokens of the sequence they stand beside. */
 static mates mates_create(descent_cache *cache, const descent_model *model, const uint32_t *tokens, size_t count,
                           const drive_options *options, rng *r)
 {
@@ -124,7 +129,7 @@ static mates mates_create(descent_cache *cache, const descent_model *model, cons
             if (info->trained.steps[k]) depth.steps[k] = (uint16_t)rng_between(r, 1, 9);
         for (size_t n = 0; n < length; n++) own[n] = n < same && n < count ? tokens[n] : (uint32_t)rng_below(r, info->vocab);
         descent_sequence_options how = {.depth = depth, .no_sharing = !options->sharing};
-        if (descends(info) && rng_below(r, 2)) how.step_scale = (float)rng_between(r, 1, 8) / 4;
+        if (descends(info) && rng_below(r, 2)) how.motion = motion_scaled((float)rng_between(r, 1, 8) / 4);
         if (options->exit.criterion != DESCENT_EXIT_NONE && rng_below(r, 2)) {
             how.exit = options->exit;
             how.exit.threshold *= (float)rng_between(r, 1, 4) / 2;
@@ -234,7 +239,7 @@ outcome drive_in(descent_cache *cache, descent_batch *batch, const descent_model
     float *as_they_came = test_alloc(count * vocab, sizeof *as_they_came);
     mates m = mates_create(cache, model, tokens, count, options, &r);
     descent_sequence_options how = {
-        .depth = options->depth, .step_scale = options->step_scale, .exit = options->exit, .no_sharing = !options->sharing};
+        .depth = options->depth, .motion = options->motion, .exit = options->exit, .no_sharing = !options->sharing};
     descent_sequence *sequence = drive_sequence_as(cache, &how, NULL, 0);
     record *seen = options->observe ? record_create(model, count, options->depth) : NULL;
     if (seen) record_observe(seen, sequence, options->observe);

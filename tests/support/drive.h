@@ -48,14 +48,14 @@ typedef enum drive_chunks {
 
 typedef struct drive_options {
     descent_depth depth;
-    float step_scale; /* 0: 1 */
+    descent_motion motion;
     descent_exit exit;
     descent_page_type page_type;
     uint64_t byte_limit; /* 0: the default */
     uint32_t max_rows;   /* 0: the default */
     uint32_t threads;    /* 0: 1 */
     drive_chunks chunks;
-    size_t mates;  /* other sequences enrolled beside this one, of depths and step scales of their own */
+    size_t mates;  /* other sequences enrolled beside this one, of depths and motions of their own */
     int observe;   /* flags, or 0 */
     bool sharing;  /* look for and offer shared pages */
     uint64_t seed; /* of chunks and mates */
@@ -80,6 +80,9 @@ void outcome_free(outcome *o);
 void compare_outcome(const outcome *got, const reference_run *expected);
 /* The same bits everywhere. */
 void compare_outcomes(const outcome *got, const outcome *expected);
+
+/* Every step s times as long. */
+descent_motion motion_scaled(float s);
 
 /* ---- Small steps ------------------------------------------------------------------------------------------------- */
 

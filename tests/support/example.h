@@ -12,9 +12,9 @@ typedef struct example_wish {
     test_family family;
     test_weight weight;
     size_t context;
-    size_t count;                      /* tokens; 0: 1..context */
-    size_t most;                       /* largest T of a kind; 0: 5 */
-    double step_scale;                 /* 0: 1 */
+    size_t count; /* tokens; 0: 1..context */
+    size_t most;  /* largest T of a kind; 0: 5 */
+    descent_motion motion;
     page_rounding round_page;          /* NULL: to f32 */
     void (*adjust)(test_model *model); /* of the shape, before the weights are drawn; NULL: as it comes */
     bool (*accept)(void);              /* asked once the reference has run; NULL: yes */

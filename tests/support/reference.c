@@ -295,9 +295,10 @@ void reference_blank(reference_run *run)
                     run->at[p][t].slope[i] = NAN;
 }
 
-double reference_step_scale(const reference_request *request)
+double reference_step_scale(const reference_request *request, size_t t)
 {
-    return request->step_scale == 0.0 ? 1.0 : request->step_scale;
+    size_t n = request->motion.n_scales;
+    return n ? (double)request->motion.step_scale[t < n ? t : n - 1] : 1.0;
 }
 
 void reference_apply(const reference_request *request, descent_site site, bool of_g, double *values, size_t width)

@@ -25,7 +25,7 @@ typedef struct reference_request {
     const uint32_t *tokens;
     size_t count;
     descent_depth depth;
-    double step_scale; /* of R and eta; 0: 1 */
+    descent_motion motion;
     descent_exit exit;
     page_rounding round_page; /* NULL: to f32 */
     const reference_change *changes;
@@ -107,8 +107,8 @@ void reference_decide(const reference_request *request, reference_run *run, size
 /* Steps that tokens did not make have changed nothing: NaN. */
 void reference_blank(reference_run *run);
 
-/* What R and eta are multiplied by. */
-double reference_step_scale(const reference_request *request);
+/* s_t, what R and eta are multiplied by at step t. */
+double reference_step_scale(const reference_request *request, size_t t);
 /* Applies the request's changes of x (or of g) at a site to C numbers. */
 void reference_apply(const reference_request *request, descent_site site, bool of_g, double *values, size_t width);
 

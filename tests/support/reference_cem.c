@@ -245,7 +245,7 @@ static void run_program(const test_model *model, const reference_request *reques
             if (t > 0) reference_decide(request, run, program, t - 1, i);
             if (t == T) continue;
             double *next = run->at[program][t + 1].x + i * C;
-            step->slope[i] = descend(model, &w, reference_step_scale(request), t, x, gradient, next);
+            step->slope[i] = descend(model, &w, reference_step_scale(request, t), t, x, gradient, next);
             if (run->used[program][i] <= t) memcpy(next, x, C * sizeof *x); /* it has stopped */
         }
         if (t > 0) compare(&run->at[program][t - 1], step, run->count, C);

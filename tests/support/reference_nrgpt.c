@@ -228,7 +228,7 @@ reference_run reference_nrgpt(const test_model *model, const reference_request *
         for (size_t i = 0; i < count && t < run.steps[0]; i++) {
             const double *x = run.at[0][t].x + i * C;
             double *next = run.at[0][t + 1].x + i * C;
-            run.at[0][t].slope[i] = descend(model, &w, reference_step_scale(request), x, gradients + i * C, next);
+            run.at[0][t].slope[i] = descend(model, &w, reference_step_scale(request, t), x, gradients + i * C, next);
             if (run.used[0][i] <= t) memcpy(next, x, C * sizeof *x); /* it has stopped */
         }
     }

@@ -56,7 +56,7 @@ static void defaults(void **state)
         assert_string_equal(r.model_name, "chars");
         assert_true(r.n == 1 && r.best_of == 1 && r.max_tokens == 16 && r.logprobs == -1 && r.n_stop == 0);
         assert_false(r.echo || r.stream || r.include_usage || r.parse_special || r.trace || r.depth_capped);
-        assert_true(r.depth.steps[0] == 5 && r.depth.steps[1] == 0 && r.step_scale == 1.0f);
+        assert_true(r.depth.steps[0] == 5 && r.depth.steps[1] == 0 && r.motion.n_scales == 0);
         assert_true(r.exit.criterion == DESCENT_EXIT_NONE && !r.exit_after_prompt);
         assert_int_equal(r.draft_steps, DESCENT_DRAFT_AUTO);
         assert_null(r.unknown_field);
@@ -105,7 +105,8 @@ static void smallest_numbers(void **state)
     descent_status status;
     generation_request r = reads(REQUEST_COMPLETION, "{'model': 'chars', 'prompt': 'a', 'top_p': 1e-300, 'typical_p': 1e-300,"
                                                      " 'repetition_penalty': 1e-300, 'descent': {'step_scale': 1e-300}}");
-    assert_true(r.sampling.top_p > 0 && r.sampling.typical_p > 0 && r.sampling.repetition_penalty > 0 && r.step_scale > 0);
+    assert_true(r.sampling.top_p > 0 && r.sampling.typical_p > 0 && r.sampling.repetition_penalty > 0 &&
+                r.motion.step_scale[0] > 0);
     assert_int_equal(descent_sampling_check(&r.sampling, 100, &status), DESCENT_OK);
     request_release(&r);
 }
@@ -233,7 +234,12 @@ static void defaults_of_later_fields(void **state)
               " 'momentum': 0.0, 'history': 'own', 'draft_steps': null, 'choose': null, 'exit': {'criterion': 'none',"
               " 'threshold': 0.03, 'min_steps': 1, 'check_every': 1.0, 'in_prompt': true}, 'noise': {'sigma': 0, 'seed': 1,"
               " 'schedule': 'fixed'}, 'solver': {'method': 'plain', 'nstep': 5, 'residual': 1e-4}}}");
-    assert_true(r.step_scale == 4.0f && r.trace);
+    assert_true(r.motion.n_scales == 1 && r.motion.step_scale[0] == 4.0f && r.trace);
+    request_release(&r);
+    r = reads(REQUEST_COMPLETION, "{'model': 'pair', 'prompt': 'a', 'descent': {'step_scale': [1, 0.5, 1e-300]}}");
+    assert_true(r.motion.n_scales == 3 && r.motion.step_scale[1] == 0.5f && r.motion.step_scale[2] > 0);
+    request_release(&r);
+    r = reads(REQUEST_COMPLETION, "{'model': 'flat', 'prompt': 'one', 'descent': {'step_scale': [1, 1]}}");
     request_release(&r);
     r = reads(REQUEST_COMPLETION, "{'model': 'chars', 'prompt': 'a', 'descent': {'exit': {}, 'noise': {}, 'solver': {}}}");
     request_release(&r);

@@ -14,6 +14,7 @@ MESSAGE_SIZE = 512
 MAX_STEPS = 65535
 MAX_KINDS = 2
 MAX_TERMS = 2
+MAX_SCALES = 64
 ROW_BUCKETS = 12
 EXIT_NONE, EXIT_STATE = range(2)
 
@@ -47,6 +48,10 @@ class Depth(Structure):
 class Exit(Structure):
     _fields_ = [("criterion", c_int), ("threshold", c_float), ("min_steps", c_uint16), ("check_every", c_uint16),
                 ("first", c_uint32)]
+
+
+class Motion(Structure):
+    _fields_ = [("n_scales", c_uint32), ("step_scale", c_float * MAX_SCALES)]
 
 
 class ModelInfo(Structure):
@@ -86,7 +91,7 @@ class CacheUsage(Structure):
 
 
 class SequenceOptions(Structure):
-    _fields_ = [("depth", Depth), ("step_scale", c_float), ("exit", Exit), ("share_group", c_uint64),
+    _fields_ = [("depth", Depth), ("motion", Motion), ("exit", Exit), ("share_group", c_uint64),
                 ("no_sharing", c_bool)]
 
 
@@ -154,7 +159,7 @@ class GenerationCalls(Structure):
 class GenerationOptions(Structure):
     _fields_ = [
         ("prompt", POINTER(c_uint32)), ("prompt_count", c_size_t), ("limit", c_size_t), ("sampling", Sampling),
-        ("depth", Depth), ("step_scale", c_float), ("exit", Exit), ("draft_steps", c_int), ("share_group", c_uint64),
+        ("depth", Depth), ("motion", Motion), ("exit", Exit), ("draft_steps", c_int), ("share_group", c_uint64),
         ("read_prompt", c_bool), ("observe", c_int), ("observe_prompt", c_bool), ("like", c_void_p), ("background", c_bool), ("calls", GenerationCalls),
         ("user", c_void_p),
     ]
@@ -190,7 +195,7 @@ class QuantizeOptions(Structure):
 
 
 STRUCTS = {
-    "descent_status": Status, "descent_depth": Depth, "descent_path": Path, "descent_exit": Exit,
+    "descent_status": Status, "descent_depth": Depth, "descent_path": Path, "descent_exit": Exit, "descent_motion": Motion,
     "descent_model_info": ModelInfo, "descent_tensor_info": TensorInfo,
     "descent_tokenizer_info": TokenizerInfo, "descent_text_part": TextPart, "descent_cache_options": CacheOptions,
     "descent_cache_usage": CacheUsage,

@@ -61,6 +61,17 @@ def exit_struct(exit):
     return fill(_native.Exit(criterion=_native.EXIT_STATE, threshold=0.03), **given)
 
 
+def motion_struct(step_scale):
+    """A number, or a list of one for each step."""
+    scales = np.atleast_1d(np.asarray(step_scale, np.float32)).ravel()
+    if not 1 <= len(scales) <= _native.MAX_SCALES:
+        raise Error(Code.BAD_ARGUMENT, f"step_scale has {len(scales)} numbers; expected 1 to {_native.MAX_SCALES}")
+    motion = fill(_native.Motion(), n_scales=len(scales))
+    for t, scale in enumerate(scales):
+        motion.step_scale[t] = scale
+    return motion
+
+
 def observe_flags(observe):
     names = (observe,) if isinstance(observe, str) else tuple(observe)
     return sum(choice("observe", name, _native.OBSERVE) for name in dict.fromkeys(names))
@@ -102,7 +113,8 @@ class Cache(Handle):
         self._batch = None
 
     def sequence(self, steps=None, share_group=0, sharing=True, step_scale=1.0, exit=None):
-        """A new, empty sequence at depth `steps` (default: as trained), each of its steps step_scale times as long. `exit`: tokens
+        """A new, empty sequence at depth `steps` (default: as trained), each of its steps step_scale times as long (a list: step t
+        step_scale[t] times, the last number also for all behind). `exit`: tokens
         stop early once r_t is below this threshold; or a dict of threshold, min_steps, check_every, first."""
         return Sequence._create(self, steps, share_group, sharing, step_scale, exit)
 
@@ -142,9 +154,7 @@ class Sequence(Handle):
 
     @classmethod
     def _create(cls, cache, steps, share_group, sharing, step_scale, exit):
-        if step_scale == 0:  # which the library would read as the default
-            raise Error(Code.BAD_ARGUMENT, "step_scale is 0; expected more than 0, at most 4")
-        options = fill(_native.SequenceOptions(), depth=cache._core.depth(steps), step_scale=step_scale, exit=exit_struct(exit),
+        options = fill(_native.SequenceOptions(), depth=cache._core.depth(steps), motion=motion_struct(step_scale), exit=exit_struct(exit),
                        share_group=share_group, no_sharing=not sharing)
         handle = ctypes.c_void_p()
         with cache._gate.enter():

@@ -1,0 +1,27 @@
+/* answer_motion.c: how the steps of a request's descent moved, as its answer repeats it: what is not the default. See answer.h.
+ */
+#include "answer.h"
+
+static bool scales(const descent_motion *m)
+{
+    for (uint32_t t = 0; t < m->n_scales; t++)
+        if (m->step_scale[t] != 1.0f) return true;
+    return false;
+}
+
+/* One number, or a list of those asked for. */
+static void put_scales(json_text *out, const descent_motion *m)
+{
+    json_text_put(out, ",\"step_scale\":");
+    if (m->n_scales > 1) json_text_put(out, "[");
+    for (uint32_t t = 0; t < m->n_scales; t++) {
+        if (t > 0) json_text_put(out, ",");
+        json_text_real(out, (double)m->step_scale[t]);
+    }
+    if (m->n_scales > 1) json_text_put(out, "]");
+}
+
+void answer_put_motion(json_text *out, const generation_request *r)
+{
+    if (scales(&r->motion)) put_scales(out, &r->motion);
+}

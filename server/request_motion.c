@@ -1,0 +1,60 @@
+/* request_motion.c: how the steps of a request's descent move, from its "descent" object: the motion of descent.h. */
+#include "request_parts.h"
+
+static bool descends(const descent_model_info *info)
+{
+    for (uint32_t k = 0; k < info->kinds; k++)
+        if (info->terms[k] > 0) return true;
+    return false;
+}
+
+#define SCALE "a number above 0 and at most 4"
+
+static void read_scale_list(const fields *f, const json_t *list, descent_motion *motion)
+{
+    char words[FIELDS_WORDS];
+    size_t n = json_array_size(list);
+    if (n == 0 || n > DESCENT_MAX_SCALES) {
+        (void)fields_fail(f, "step_scale", NULL, "has %zu numbers: expected 1 to %d, each " SCALE, n, DESCENT_MAX_SCALES);
+        return;
+    }
+    for (size_t t = 0; t < n; t++) {
+        const json_t *item = json_array_get(list, t);
+        double s = json_is_number(item) ? json_number_value(item) : 0;
+        if (!(s > 0 && s <= 4)) {
+            (void)fields_fail(f, "step_scale", NULL, "has %s at step %zu: expected " SCALE, fields_describe(item, words), t);
+            return;
+        }
+        motion->step_scale[t] = request_positive(s);
+    }
+    motion->n_scales = (uint32_t)n;
+}
+
+/* One number, or one for each step. */
+static void read_scales(const fields *f, descent_motion *motion)
+{
+    char words[FIELDS_WORDS];
+    const json_t *value = fields_any(f, "step_scale");
+    if (json_is_array(value)) {
+        read_scale_list(f, value, motion);
+    } else if (value) {
+        double s = json_is_number(value) ? json_number_value(value) : 0;
+        motion->n_scales = 1;
+        if (s > 0 && s <= 4)
+            motion->step_scale[0] = request_positive(s);
+        else
+            (void)fields_fail(f, "step_scale", NULL, "is %s: expected " SCALE ", or a list of such",
+                              fields_describe(value, words));
+    }
+}
+
+void request_read_motion(const request_reader *r, const fields *descent)
+{
+    descent_motion *motion = &r->out->motion;
+    read_scales(descent, motion);
+    if (!fields_ok(descent) || descends(r->out->model->info)) return;
+    for (uint32_t t = 0; t < motion->n_scales; t++)
+        if (motion->step_scale[t] != 1.0f)
+            (void)fields_fail(descent, "step_scale", NULL, "is set, but model %s does not descend an energy: expected 1",
+                              r->out->model->id);
+}

@@ -1,0 +1,47 @@
+/* motion.c: see motion.h. Each option is a text of its own small grammar, lists with commas, fields with colons. */
+#include "motion.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void motion_option_table(motion_options *options, cli_option *table)
+{
+    size_t i = 0;
+    table[i++] =
+        cli_text(0, "step-scale", "S[,S...]", &options->step_scale,
+                 "every step S times as far, above 0 and at most 4; of a list one for each step, the last also for all "
+                 "behind");
+}
+
+/* The next item of a list into `item`, "" where it is too long for a number; NULL: it was the last. */
+static const char *next_item(const char *rest, char separator, char *item, size_t size)
+{
+    const char *end = strchr(rest, separator);
+    size_t length = end ? (size_t)(end - rest) : strlen(rest);
+    (void)snprintf(item, size, "%.*s", (int)(length < size ? length : 0), rest);
+    return end ? end + 1 : NULL;
+}
+
+static int read_scales(const cli_command *command, const char *text, descent_motion *motion)
+{
+    char item[32];
+    for (const char *rest = text; rest; motion->n_scales++) {
+        double s;
+        rest = next_item(rest, ',', item, sizeof item);
+        if (motion->n_scales == DESCENT_MAX_SCALES || !cli_read_real(item, &s) || !((float)s > 0 && s <= 4))
+            return cli_usage_error(
+                command, "--step-scale must be 1 to %d numbers above 0 and at most 4, with commas between, got \"%s\"",
+                DESCENT_MAX_SCALES, text);
+        motion->step_scale[motion->n_scales] = (float)s;
+    }
+    return EXIT_SUCCESS;
+}
+
+int read_motion(const cli_command *command, const motion_options *options, descent_motion *motion)
+{
+    *motion = (descent_motion){.n_scales = 0};
+    int exit_code = EXIT_SUCCESS;
+    if (options->step_scale) exit_code = read_scales(command, options->step_scale, motion);
+    return exit_code;
+}

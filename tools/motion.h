@@ -1,0 +1,21 @@
+/* motion.h: the options of commands that say how a descent's steps move. */
+#ifndef DESCENT_TOOLS_MOTION_H
+#define DESCENT_TOOLS_MOTION_H
+
+#include "cli.h"
+
+#include "descent.h"
+
+typedef struct motion_options {
+    const char *step_scale;
+} motion_options;
+
+enum { MOTION_OPTIONS = 1 };
+
+/* Fills table[0..MOTION_OPTIONS-1]. */
+void motion_option_table(motion_options *options, cli_option *table);
+
+/* What they say. The result is the exit code; a usage error has been told. Whether the model has it is the library's to say. */
+int read_motion(const cli_command *command, const motion_options *options, descent_motion *motion);
+
+#endif

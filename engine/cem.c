@@ -148,6 +148,7 @@ static descent_code attention_load(descent_model *model, uint32_t l, void *weigh
     if ((code = layered_matrix(model, l, "attn_k", C, C, &y->wk, status)) != DESCENT_OK) return code;
     y->diagonal = (diagonal)diag;
     y->tau = sqrtf((float)w->head_width);
+    model->history_weight += (double)y->tau * w->heads;
     size_t slot = y->diagonal == DIAGONAL_NONE ? C : slot_part(C) + C;
     if (model->slot < slot) model->slot = slot;
     if (y->diagonal == DIAGONAL_SHARED) return layered_vector(model, l, "attn_diag", C, 1, &y->d, status);

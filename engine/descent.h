@@ -160,6 +160,11 @@ DESCENT_API void descent_model_close(descent_model *model);
 /* Owned by the model. */
 DESCENT_API const descent_model_info *descent_model_describe(const descent_model *model);
 
+/* What attention's energies E_i lie below 0 by for the mere number of keys that a token at `position` sees, all alike:
+ * (sum_h alpha_h / beta) log |hist(i)| where one block descends, the sum over layers of tau K log(i + 1) where attention
+ * sub-layers do. Added to E_i it makes tokens at different positions comparable. 0 where no attention descends an energy. */
+DESCENT_API double descent_model_history_term(const descent_model *model, size_t position);
+
 /* The model's tokenizer, owned by the model; NULL when the file carries none. */
 DESCENT_API const descent_tokenizer *descent_model_tokenizer(const descent_model *model);
 

@@ -355,6 +355,12 @@ const descent_model_info *descent_model_describe(const descent_model *model)
     return &model->info;
 }
 
+double descent_model_history_term(const descent_model *model, size_t position)
+{
+    size_t seen = model->strict_history ? position : position + 1;
+    return model->history_weight != 0 && seen > 1 ? model->history_weight * log((double)seen) : 0;
+}
+
 const descent_tokenizer *descent_model_tokenizer(const descent_model *model)
 {
     return model->tokenizer;

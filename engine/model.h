@@ -83,6 +83,9 @@ struct descent_model {
     size_t hidden; /* widest hidden layer */
     size_t frozen; /* numbers a row keeps from step to step of a sub-layer, 0 where x is all */
 
+    double history_weight; /* what log |hist(i)| is multiplied by in descent_model_history_term */
+    bool strict_history;   /* tokens do not see themselves */
+
     file_matrix *matrices; /* [n_matrices] as model_matrix gave them out, at most one a tensor */
     size_t n_matrices;
 };

@@ -145,6 +145,8 @@ static descent_code nrgpt_load(descent_model *model, descent_status *status)
     if ((code = load_ends(model, w, status)) != DESCENT_OK) return code;
     model->slot = model->info.width;
     model->hidden = w->hidden;
+    model->strict_history = w->strict;
+    for (uint32_t h = 0; h < w->heads; h++) model->history_weight += (double)(w->alpha ? w->alpha[h] : 1.0f) / (double)w->beta;
     return DESCENT_OK;
 }
 

@@ -143,8 +143,41 @@ static void put_depth(json_text *out, const generation_request *r)
     json_text_put(out, "}");
 }
 
-static void put_descent(json_text *out, const generation_request *r, const sums *s)
+/* Which of a prompt's candidates is the answer, and what each was worth. */
+static void put_chosen(json_text *out, const job *j, size_t p)
 {
+    const candidate *of_prompt = j->candidates + p * j->choices;
+    size_t chosen = 0;
+    while (j->texts[p * j->choices + chosen].index == UINT32_MAX) chosen++;
+    put_count(out, "{\"n\":", j->choices);
+    json_text_put(out, ",\"by\":");
+    put_text(out, choose_rule_names[j->request.choose_by]);
+    put_count(out, ",\"index\":", chosen);
+    json_text_put(out, ",\"score\":");
+    json_text_real(out, of_prompt[chosen].score);
+    json_text_put(out, ",\"scores\":[");
+    for (size_t i = 0; i < j->choices; i++) {
+        if (i > 0) json_text_put(out, ",");
+        json_text_real(out, of_prompt[i].score);
+    }
+    json_text_put(out, "]}");
+}
+
+/* One object, or of several prompts a list of them. */
+static void put_choose(json_text *out, const job *j)
+{
+    bool several = j->request.n_prompts > 1;
+    json_text_put(out, several ? ",\"choose\":[" : ",\"choose\":");
+    for (size_t p = 0; p < j->request.n_prompts; p++) {
+        if (p > 0) json_text_put(out, ",");
+        put_chosen(out, j, p);
+    }
+    if (several) json_text_put(out, "]");
+}
+
+static void put_descent(json_text *out, const job *j, const sums *s)
+{
+    const generation_request *r = &j->request;
     json_text_put(out, ",\"descent\":{\"steps\":");
     put_depth(out, r);
     json_text_put(out, ",\"seed\":");
@@ -153,6 +186,7 @@ static void put_descent(json_text *out, const generation_request *r, const sums 
     put_count(out, ",\"deepened_tokens\":", s->deepened);
     if (r->depth_capped) json_text_put(out, ",\"capped\":true");
     if (s->out_of_time) json_text_put(out, ",\"stop\":\"time\"");
+    if (j->candidates) put_choose(out, j);
     json_text_put(out, "}");
 }
 
@@ -218,7 +252,7 @@ void answer_whole(job *j)
     }
     json_text_put(out, "],");
     put_usage(out, &s);
-    put_descent(out, &j->request, &s);
+    put_descent(out, j, &s);
     put_timings(out, &s);
     json_text_put(out, "}");
 }
@@ -284,7 +318,7 @@ static void put_last_words(job *j)
         json_text_put(&j->out, ",");
         put_usage(&j->out, &s);
     }
-    put_descent(&j->out, &j->request, &s);
+    put_descent(&j->out, j, &s);
     put_timings(&j->out, &s);
     json_text_put(&j->out, "}\n\n");
 }

@@ -111,17 +111,20 @@ static void job_free(uv_handle_t *timer)
     json_text_release(&j->head);
     json_text_release(&j->out);
     free(j->texts);
+    free(j->candidates);
     free(j);
 }
 
 static job *job_make(exchange *x, generation_request *request)
 {
     job *j = calloc(1, sizeof *j);
-    uint32_t choices = request->best_of > request->n ? request->best_of : request->n;
+    uint32_t choices = request_texts_of_a_prompt(request);
     job_text *texts = calloc(request->n_prompts * choices, sizeof *texts);
-    if (!j || !texts) {
+    candidate *candidates = request->candidates ? calloc(request->n_prompts * choices, sizeof *candidates) : NULL;
+    if (!j || !texts || (request->candidates && !candidates)) {
         free(j);
         free(texts);
+        free(candidates);
         return NULL;
     }
     j->service = x->service;
@@ -132,6 +135,7 @@ static job *job_make(exchange *x, generation_request *request)
     j->arrived = http_arrived(x->request);
     j->choices = choices;
     j->texts = texts;
+    j->candidates = candidates;
     j->n_texts = j->request.n_prompts * choices;
     (void)snprintf(j->id, sizeof j->id, "%s%016" PRIx64, answer_kind_of(j)->id_prefix, (uint64_t)random_bits());
     for (size_t i = 0; i < j->n_texts; i++) {
@@ -141,6 +145,8 @@ static job *job_make(exchange *x, generation_request *request)
         t->choice = (uint32_t)(i % choices);
         t->index = t->prompt * j->request.n + t->choice;
         if (traces(&j->request)) t->trace = trace_of(&j->request, t->prompt);
+        if (candidates)
+            candidates[i] = (candidate){.model = j->request.model->model, .first = j->request.prompts[t->prompt].count};
     }
     (void)uv_timer_init(j->service->loop, &j->timer);
     j->timer.data = j;
@@ -148,6 +154,22 @@ static job *job_make(exchange *x, generation_request *request)
     if (j->next) j->next->previous = j;
     j->service->jobs = j;
     return j;
+}
+
+static bool ranks(const job *j)
+{
+    return j->choices > j->request.n || j->candidates;
+}
+
+/* DESCENT_OBSERVE_... of the texts' tokens. */
+static int choose_flags_of(const generation_request *r)
+{
+    return r->candidates ? choose_flags(r->choose_by) : 0;
+}
+
+static int observes(const generation_request *r, const job_text *t)
+{
+    return (traces(r) ? tracer_flags(&t->trace) : 0) | choose_flags_of(r);
 }
 
 /* ---- Submitting --------------------------------------------------------------------------------------------------- */
@@ -161,8 +183,9 @@ static bool open_texts(job *j, api_error *error)
         transcript_options options = {.request = r,
                                       .prompt = t->prompt,
                                       .live = r->stream,
-                                      .score = j->choices > r->n,
+                                      .score = ranks(j),
                                       .trace = traces(r) ? &t->trace : NULL,
+                                      .candidate = choose_flags_of(r) ? &j->candidates[i] : NULL,
                                       .wake = wake,
                                       .user = j};
         if (transcript_open(&t->transcript, &options, &status) != DESCENT_OK) return api_fail_status(error, NULL, &status);
@@ -188,9 +211,9 @@ static bool submit(job *j, job_text *t, api_error *error)
         .draft_steps = r->draft_steps,
         .share_group = with->share_cache ? 0 : j->exchange->key_group,
         .read_prompt = transcript_reads_prompt(&t->transcript),
-        .observe = traces(r) ? tracer_flags(&t->trace) : 0,
+        .observe = observes(r, t),
         .observe_prompt = r->kind == REQUEST_TRACE,
-        .calls = {.chosen = transcript_chosen, .ended = transcript_ended, .observe = traces(r) ? transcript_observe : NULL},
+        .calls = {.chosen = transcript_chosen, .ended = transcript_ended, .observe = transcript_observe},
         .user = &t->transcript};
     if (r->exit_after_prompt) options.exit.first = (uint32_t)options.prompt_count;
     options.sampling.prompt = t->prompt;
@@ -248,16 +271,17 @@ static void describe(job *j)
 
 /* ---- Ending ------------------------------------------------------------------------------------------------------- */
 
-static bool ranks(const job *j)
+/* Where in a text's record the tokens begin that were generated. */
+static size_t first_generated(const job_text *t)
 {
-    return j->choices > j->request.n;
+    return transcript_reads_prompt(&t->transcript) ? t->job->request.prompts[t->prompt].count : 0;
 }
 
 /* Mean logprob of the tokens a text is made of; one of none comes last. */
 static double mean_logprob(const job_text *t)
 {
     const record *r = &t->record;
-    size_t from = transcript_reads_prompt(&t->transcript) ? t->job->request.prompts[t->prompt].count : 0;
+    size_t from = first_generated(t);
     double sum = 0;
     for (size_t i = from; i < r->n_tokens; i++) sum += (double)r->tokens[i].logprob;
     return r->n_tokens > from ? sum / (double)(r->n_tokens - from) : -INFINITY;
@@ -332,6 +356,7 @@ static void job_close(job *j)
 {
     for (size_t i = 0; i < j->n_texts; i++) {
         if (j->texts[i].opened) transcript_close(&j->texts[i].transcript);
+        if (j->candidates) candidate_release(&j->candidates[i]);
         record_release(&j->texts[i].record);
         json_text_release(&j->texts[i].written);
     }
@@ -404,7 +429,6 @@ static void write_text(job_text *t)
 /* best_of: the best n of a prompt's texts become its choices, best first, the earlier one on a tie. */
 static void write_best(job *j)
 {
-    j->ranked = true;
     for (size_t i = 0; i < j->n_texts; i++) {
         job_text *t = &j->texts[i];
         const job_text *first = t - t->choice;
@@ -414,6 +438,33 @@ static void write_best(job *j)
         t->index = better < j->request.n ? t->prompt * j->request.n + better : UINT32_MAX;
         if (t->index != UINT32_MAX) write_text(t);
     }
+}
+
+/* Of a prompt's candidates the one its rule says is the best. */
+static void write_chosen(job *j)
+{
+    for (size_t i = 0; i < j->n_texts; i++) {
+        job_text *t = &j->texts[i];
+        candidate *c = &j->candidates[i];
+        const record *r = &t->record;
+        c->text = r->text;
+        c->bytes = r->bytes;
+        c->tokens = r->n_tokens - first_generated(t);
+        c->logprob = t->mean;
+        t->index = UINT32_MAX;
+    }
+    for (size_t p = 0; p < j->request.n_prompts; p++) {
+        size_t best = choose_best(j->request.choose_by, j->candidates + p * j->choices, j->choices);
+        job_text *t = &j->texts[p * j->choices + best];
+        t->index = t->prompt;
+        write_text(t);
+    }
+}
+
+static void write_ranked(job *j)
+{
+    j->ranked = true;
+    (j->candidates ? write_chosen : write_best)(j);
 }
 
 /* ---- The end of a job ------------------------------------------------------------------------------------------- */
@@ -438,7 +489,7 @@ static void settle(job *j)
     exchange *x = j->exchange;
     if (j->n_ended < j->n_submitted || j->n_writing > 0 || job_queue_lists(j->service->ready, j)) return;
     fail_where_none_began(j);
-    if (ranks(j) && !j->ranked && !j->error.status) write_best(j);
+    if (ranks(j) && !j->ranked && !j->error.status) write_ranked(j);
     if (j->n_writing > 0) return;
     fill_log(j);
     x->job = NULL;
@@ -594,7 +645,7 @@ static void begin(reading *r)
 {
     exchange *x = r->exchange;
     api_error error = {0};
-    uint32_t choices = r->request.best_of > r->request.n ? r->request.best_of : r->request.n;
+    uint32_t choices = request_texts_of_a_prompt(&r->request);
     job *j = admit(x->service, r->request.n_prompts * choices, &error) ? job_make(x, &r->request) : NULL;
     if (j) {
         job_start(j);

@@ -40,13 +40,14 @@ struct job {
     generation_request request;
     char id[JOB_ID_SIZE];
     time_t created;
-    uint64_t arrived; /* http_arrived of its request */
-    job_text *texts;  /* [n_texts], by prompt, then choice */
+    uint64_t arrived;      /* http_arrived of its request */
+    job_text *texts;       /* [n_texts], by prompt, then choice */
+    candidate *candidates; /* [n_texts] likewise; NULL: no choosing */
     size_t n_texts, n_submitted, n_ended;
     size_t n_finished; /* of a stream: texts whose final chunk is written */
     size_t n_writing;  /* texts being written on another thread; of a stream one at most, and nothing is taken meanwhile */
-    bool ranked;       /* best_of: the best are chosen */
-    uint32_t choices;  /* texts of a prompt: max(n, best_of) */
+    bool ranked;       /* best_of, candidates: the best are chosen */
+    uint32_t choices;  /* texts of a prompt */
     bool first_token;  /* its time was counted */
     bool streaming;    /* the status went out, and chunks */
     bool gone;         /* the client: nobody is to be answered */

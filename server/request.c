@@ -349,6 +349,12 @@ void request_release(generation_request *request)
     *request = (generation_request){.model = NULL};
 }
 
+uint32_t request_texts_of_a_prompt(const generation_request *request)
+{
+    if (request->candidates > 0) return request->candidates;
+    return request->best_of > request->n ? request->best_of : request->n;
+}
+
 size_t request_limit_of(const generation_request *request, size_t p)
 {
     size_t room = request->model->info->context - request->prompts[p].count + 1; /* the last is read from the last position */

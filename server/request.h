@@ -5,6 +5,7 @@
 #ifndef DESCENT_SERVER_REQUEST_H
 #define DESCENT_SERVER_REQUEST_H
 
+#include "choose.h"
 #include "fields.h"
 #include "models.h"
 #include "text_stream.h"
@@ -45,6 +46,8 @@ typedef struct generation_request {
     descent_exit exit;      /* .first is the submitter's to set: */
     bool exit_after_prompt; /* tokens of the prompt take all their steps */
     int draft_steps;        /* as in descent_generation_options */
+    uint32_t candidates;    /* of a prompt, of which one is returned; 0: no choosing */
+    choose_rule choose_by;
     bool trace;
     bool echo;
     int logprobs;      /* -1: none; completions 0..20 alternatives, chat top_logprobs, trace the guesses of each step (`top`) */
@@ -62,6 +65,9 @@ typedef struct generation_request {
 bool request_read(request_kind kind, const char *body, size_t bytes, const model_set *models, const request_limits *limits,
                   int64_t seed, generation_request *out, api_error *error);
 void request_release(generation_request *request);
+
+/* Texts generated of a prompt: max(n, best_of), or its candidates. */
+uint32_t request_texts_of_a_prompt(const generation_request *request);
 
 /* Most tokens that may follow prompt p: max_tokens, or what the context has room for; a prompt that fills the context still
  * yields one. */

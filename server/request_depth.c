@@ -174,23 +174,11 @@ static void check_object(const fields *f, const char *name, const char *path, co
     for (size_t i = 0; table[i].name; i++) check_later(&object, &table[i]);
 }
 
-/* Objects and lists that have no default but absence. */
-static void check_absent(const fields *f, const char *name)
-{
-    char got[FIELDS_WORDS];
-    const json_t *value = fields_any(f, name);
-    if (value) not_yet(f, name, fields_describe(value, got), "null");
-}
-
 static void check_later_fields(const fields *f)
 {
-    static const char *const choose[] = {"n", "by", NULL};
     for (size_t i = 0; of_descent[i].name; i++) check_later(f, &of_descent[i]);
     check_object(f, "noise", "descent.noise", of_noise);
     check_object(f, "solver", "descent.solver", of_solver);
-    fields chosen = fields_object(f, "choose", "descent.choose");
-    fields_only(&chosen, choose);
-    check_absent(f, "choose");
 }
 
 /* ---- Early exit -------------------------------------------------------------------------------------------------- */
@@ -248,6 +236,42 @@ static int read_draft_steps(const request_reader *r, const fields *f)
     return steps;
 }
 
+/* ---- Choosing ---------------------------------------------------------------------------------------------------- */
+
+/* What cannot be beside candidates of which one is returned, at the end. */
+static void check_choose(const request_reader *r, const fields *f)
+{
+    const generation_request *out = r->out;
+    if (out->kind == REQUEST_TRACE)
+        (void)fields_fail(f, "choose", NULL, "is set, but the trace of one text is asked for: expected null");
+    else if (out->stream)
+        (void)fields_fail(f, "choose", NULL,
+                          "is set with stream, but the text is chosen when all are there: expected no stream");
+    else if (out->n > 1 || out->best_of > 1)
+        (void)fields_fail(f, "choose", NULL, "is set and %s is %u: expected 1, since one text is returned",
+                          out->n > 1 ? "n" : "best_of", (unsigned)(out->n > 1 ? out->n : out->best_of));
+}
+
+static void read_choose(const request_reader *r, const fields *f)
+{
+    static const char *const names[] = {"n", "by", NULL};
+    enum { CANDIDATES = 8 };
+    generation_request *out = r->out;
+    fields choose = fields_object(f, "choose", "descent.choose");
+    fields_only(&choose, names);
+    if (!choose.object || !fields_ok(f)) return;
+    uint32_t usual = r->limits->sequences < CANDIDATES ? r->limits->sequences : CANDIDATES;
+    out->candidates = (uint32_t)fields_integer(&choose, "n", 1, r->limits->sequences, usual);
+    out->choose_by = (choose_rule)read_word(&choose, "by", choose_rule_names);
+    if (choose_flags(out->choose_by) && !descends(out->model->info))
+        (void)fields_fail(&choose, "by", NULL, "is %s, but model %s does not descend an energy: expected logprob or vote",
+                          choose_rule_names[out->choose_by], out->model->id);
+    if (out->choose_by == CHOOSE_VOTE && !out->model->tokenizer)
+        (void)fields_fail(&choose, "by", NULL, "is vote, but model %s has no tokenizer, so that there are no texts to count",
+                          out->model->id);
+    check_choose(r, f);
+}
+
 /* ---- All of it --------------------------------------------------------------------------------------------------- */
 
 static bool same_depth(descent_depth a, descent_depth b)
@@ -285,5 +309,6 @@ void request_read_depth(const request_reader *r)
     r->out->draft_steps = read_draft_steps(r, &f);
     request_read_motion(r, &f);
     read_exit(r, &f);
+    read_choose(r, &f);
     r->out->trace = fields_bool(&f, "trace", false);
 }

@@ -120,10 +120,11 @@ static bool make_prompts(const request_reader *r, size_t count)
     generation_request *out = r->out;
     if (out->kind == REQUEST_TRACE && count > 1)
         return fields_fail(&r->top, "prompt", NULL, "is %zu prompts: expected one", count);
-    if (count > r->limits->sequences / out->best_of)
+    uint32_t texts = request_texts_of_a_prompt(out);
+    if (count > r->limits->sequences / texts)
         return fields_fail(&r->top, "prompt", NULL,
                            "is %zu prompts of %u choices each, %zu sequences, more than the %u of one request", count,
-                           (unsigned)out->best_of, count * out->best_of, (unsigned)r->limits->sequences);
+                           (unsigned)texts, count * texts, (unsigned)r->limits->sequences);
     out->prompts = calloc(count, sizeof *out->prompts);
     if (!out->prompts) {
         request_no_memory(r);

@@ -292,7 +292,9 @@ bool transcript_chosen(void *user, const descent_choice *choice)
 
 void transcript_observe(void *user, const descent_observation *seen)
 {
-    tracer_observe(((transcript *)user)->tracer, seen);
+    transcript *t = user;
+    if (t->tracer) tracer_observe(t->tracer, seen);
+    if (t->options.candidate) candidate_observe(t->options.candidate, seen);
 }
 
 static void finish_text(transcript *t)
@@ -300,7 +302,8 @@ static void finish_text(transcript *t)
     text_release release = {.text = ""};
     descent_status status;
     if (t->tracer) tracer_end(t->tracer);
-    if (t->tracer && tracer_failed(t->tracer)) (void)fail(t, NULL);
+    bool failed = (t->tracer && tracer_failed(t->tracer)) || (t->options.candidate && t->options.candidate->failed);
+    if (failed) (void)fail(t, NULL);
     if (!publish_prompt(t)) return;
     if (t->stream && !t->stopped && text_stream_finish(t->stream, &release, &status) != DESCENT_OK) {
         (void)fail(t, &status);

@@ -3,10 +3,12 @@
 #include "completion.h"
 
 #include "generate.h"
+#include "logprobs.h"
 #include "terminal.h"
 #include "text_stream.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -20,6 +22,8 @@ typedef struct stream {
     text_stream *decoded; /* NULL where ids are written */
     stop_string *stops;   /* of it */
     text_buffer *text;    /* everything that came out */
+    size_t tokens;        /* of those generated, that did */
+    bool quiet;           /* it is only kept */
     bool stopped;
     bool failed; /* memory ran out */
 } stream;
@@ -30,7 +34,7 @@ static void take_text(stream *out, const char *bytes, size_t length)
         out->failed = true;
         return;
     }
-    if (!out->options->stream || length == 0) return;
+    if (out->quiet || length == 0) return;
     fwrite(bytes, 1, length, stdout);
     output_flush();
 }
@@ -40,6 +44,7 @@ static void take_release(stream *out, descent_code code, const text_release *rel
     out->failed = out->failed || code != DESCENT_OK;
     if (out->failed) return;
     out->stopped = release->stopped;
+    out->tokens += release->tokens;
     take_text(out, release->text, release->bytes);
 }
 
@@ -52,6 +57,7 @@ static void take_token(stream *out, uint32_t token)
         char id[16];
         int length = snprintf(id, sizeof id, "%s%" PRIu32, out->text->length ? "," : "", token);
         take_text(out, id, (size_t)length);
+        out->tokens++;
     }
 }
 
@@ -99,10 +105,11 @@ static descent_code open_text(const session *with, const completion_options *opt
 static descent_code open_stream(const session *with, const completion_options *options, const uint32_t *prompt, size_t count,
                                 text_buffer *text, stream *out, descent_status *status)
 {
-    *out = (stream){.options = options, .text = text};
+    *out = (stream){.options = options, .text = text, .quiet = !options->stream || options->candidates > 0};
     out->failed = !text_append(text, "", 0);
     if (!options->as_ids) return open_text(with, options, prompt, count, out, status);
     for (size_t i = 0; options->echo && i < count && !out->failed; i++) take_token(out, prompt[i]);
+    out->tokens = 0;
     return DESCENT_OK;
 }
 
@@ -114,8 +121,14 @@ static descent_code open_stream(const session *with, const completion_options *o
 typedef struct writing {
     const session *with;
     const completion_options *options;
-    stream *out;
+    stream text;
     completion *into;
+    uint32_t choice;   /* which of the candidates */
+    candidate *judged; /* NULL: no choosing */
+    float *logprobs;   /* of the tokens chosen, EOS included; NULL: no choosing */
+    size_t n_logprobs;
+    descent_generation *running; /* NULL: it could not be submitted */
+    descent_status status;       /* why */
     descent_generation_report report;
     bool hears_pipe;
     pthread_mutex_t lock;
@@ -138,16 +151,18 @@ static bool chosen(void *user, const descent_choice *choice)
 {
     writing *w = user;
     hear_pipe(w);
+    if (w->logprobs) w->logprobs[w->n_logprobs++] = logprob_of(choice->logits, w->with->info->vocab, choice->token);
     if (w->with->tokenizer && descent_tokenizer_describe(w->with->tokenizer)->eos == (int64_t)choice->token) return true;
     w->into->tokens[w->into->count++] = choice->token;
-    take_token(w->out, choice->token);
-    return !w->out->failed && !w->out->stopped && output_flush() && !interrupted();
+    take_token(&w->text, choice->token);
+    return !w->text.failed && !w->text.stopped && output_flush() && !interrupted();
 }
 
 static void observed(void *user, const descent_observation *observation)
 {
     writing *w = user;
-    trace_add(&w->into->steps, observation);
+    if (w->options->trace) trace_add(&w->into->steps, observation);
+    if (w->judged) candidate_observe(w->judged, observation);
 }
 
 static void ended(void *user, const descent_generation_report *report)
@@ -168,15 +183,17 @@ static completion_end report(const descent_status *status)
 
 static completion_end end_of(const writing *w)
 {
-    if (w->out->failed) return report(&(descent_status){.message = "no memory left for the text"});
+    if (!w->running) return report(&w->status);
+    if (w->text.failed || (w->judged && w->judged->failed))
+        return report(&(descent_status){.message = "no memory left for the text"});
     if (w->report.end == DESCENT_END_FAILED) return report(&w->report.status);
-    if (w->report.end == DESCENT_END_EOS || w->out->stopped) return COMPLETION_STOP;
+    if (w->report.end == DESCENT_END_EOS || w->text.stopped) return COMPLETION_STOP;
     return w->report.end == DESCENT_END_LENGTH ? COMPLETION_LENGTH : COMPLETION_INTERRUPTED;
 }
 
 /* Looks for Ctrl-C from time to time: a prompt may take long, and no callback comes before its end. The generation lives as
  * long as the lock is held, which its end needs. */
-static void wait_for_end(writing *w, descent_generation *running)
+static void wait_for_end(writing *w)
 {
     const long between_looks = 50 * 1000 * 1000; /* nanoseconds */
     (void)pthread_mutex_lock(&w->lock);
@@ -187,68 +204,184 @@ static void wait_for_end(writing *w, descent_generation *running)
         until.tv_sec += until.tv_nsec / 1000000000;
         until.tv_nsec %= 1000000000;
         (void)pthread_cond_timedwait(&w->changed, &w->lock, &until);
-        if (!w->ended && interrupted()) descent_generation_cancel(running);
+        if (!w->ended && interrupted()) descent_generation_cancel(w->running);
     }
     (void)pthread_mutex_unlock(&w->lock);
 }
 
-static completion_end generate(writing *w, const uint32_t *prompt, size_t count, size_t limit)
+/* `like` has the same prompt and was begun before; NULL: none. */
+static void begin(writing *w, const uint32_t *prompt, size_t count, size_t limit, descent_generation *like)
 {
-    bool traced = w->options->trace;
-    descent_generation *running;
-    descent_status status;
+    const completion_options *o = w->options;
     descent_generation_options how = {
         .prompt = prompt,
         .prompt_count = count,
         .limit = limit,
-        .sampling = w->options->sampling,
-        .depth = w->options->depth,
+        .sampling = o->sampling,
+        .depth = o->depth,
         .motion = w->with->motion,
         .exit = w->with->exit,
-        .draft_steps = w->options->draft_steps,
-        .observe = traced ? TRACE_OBSERVES : 0,
-        .calls = {.chosen = chosen, .ended = ended, .observe = traced ? observed : NULL},
+        .draft_steps = o->draft_steps,
+        .observe = (o->trace ? TRACE_OBSERVES : 0) | (w->judged ? choose_flags(o->choose_by) : 0),
+        .like = like,
+        .calls = {.chosen = chosen, .ended = ended, .observe = observed},
         .user = w,
     };
+    how.sampling.choice = w->choice;
     w->into->steps.first = count - 1;
-    descent_code code = descent_scheduler_submit(w->with->scheduler, &how, &running, &status);
-    if (code == DESCENT_OK) wait_for_end(w, running);
-    finish_stream(w->out);
-    return code == DESCENT_OK ? end_of(w) : report(&status);
+    if (descent_scheduler_submit(w->with->scheduler, &how, &w->running, &w->status) != DESCENT_OK) w->running = NULL;
+}
+
+static void end(writing *w)
+{
+    completion *done = w->into;
+    if (w->running) wait_for_end(w);
+    finish_stream(&w->text);
+    done->end = end_of(w);
+    done->reused = w->report.reused;
+    done->row_steps = w->report.row_steps;
+    done->drafted = w->report.drafted;
+    done->accepted = w->report.accepted;
+    done->prompt_seconds = w->report.queue_seconds + w->report.prompt_seconds;
+    done->generation_seconds = w->report.generation_seconds;
+}
+
+/* Opens what a completion of at most `limit` tokens is written into. */
+static descent_code open_writing(const session *with, const completion_options *options, const uint32_t *prompt, size_t count,
+                                 size_t limit, completion *into, writing *w, descent_status *status)
+{
+    *w = (writing){.with = with, .options = options, .into = into};
+    (void)pthread_mutex_init(&w->lock, NULL);
+    (void)pthread_cond_init(&w->changed, NULL);
+    *into = (completion){.end = COMPLETION_FAILED, .prompt_count = count};
+    *status = (descent_status){.code = DESCENT_NO_MEMORY, .message = "no memory left"};
+    into->tokens = calloc(limit, sizeof *into->tokens);
+    if (!into->tokens) return DESCENT_NO_MEMORY;
+    return open_stream(with, options, prompt, count, &into->text, &w->text, status);
+}
+
+static void complete_one(const session *with, const completion_options *options, const uint32_t *prompt, size_t count,
+                         size_t limit, completion *out)
+{
+    writing w;
+    descent_status status;
+    if (open_writing(with, options, prompt, count, limit, out, &w, &status) != DESCENT_OK) {
+        report(&status);
+    } else {
+        begin(&w, prompt, count, limit, NULL);
+        end(&w);
+    }
+    close_stream(&w.text);
+}
+
+/* ---- Several, of which one is chosen ----------------------------------------------------------------------------- */
+
+typedef struct field { /* [n] of each */
+    size_t n;
+    writing *writings;
+    completion *completions;
+    candidate *candidates;
+    double *scores;
+} field;
+
+static bool open_candidate(const session *with, const completion_options *options, const uint32_t *prompt, size_t count,
+                           size_t limit, field *f, size_t i)
+{
+    writing *w = &f->writings[i];
+    descent_status status;
+    f->candidates[i] = (candidate){.model = with->model, .first = count};
+    bool opened = open_writing(with, options, prompt, count, limit, &f->completions[i], w, &status) == DESCENT_OK;
+    w->choice = (uint32_t)i;
+    w->judged = &f->candidates[i];
+    w->logprobs = calloc(limit, sizeof *w->logprobs);
+    if (opened && w->logprobs) return true;
+    report(&status);
+    return false;
+}
+
+/* What the rules look at, of a text that has ended. */
+static void describe_candidate(writing *w)
+{
+    const completion *done = w->into;
+    candidate *c = w->judged;
+    c->text = done->text.bytes;
+    c->bytes = done->text.length;
+    c->tokens = w->text.tokens + (w->report.end == DESCENT_END_EOS);
+    double sum = 0;
+    for (size_t i = 0; i < c->tokens; i++) sum += (double)w->logprobs[i];
+    c->logprob = c->tokens > 0 ? sum / (double)c->tokens : -INFINITY;
+}
+
+/* The chosen one becomes *out, and is written where texts are streamed. */
+static void give_best(const completion_options *options, field *f, completion *out)
+{
+    uint64_t row_steps = 0;
+    for (size_t i = 0; i < f->n; i++) {
+        describe_candidate(&f->writings[i]);
+        row_steps += f->completions[i].row_steps;
+    }
+    size_t best = choose_best(options->choose_by, f->candidates, f->n);
+    for (size_t i = 0; i < f->n; i++) f->scores[i] = f->candidates[i].score;
+    *out = f->completions[best];
+    f->completions[best] = (completion){.end = COMPLETION_FAILED};
+    out->row_steps = row_steps;
+    out->chosen = best;
+    out->scores = f->scores;
+    f->scores = NULL;
+    if (!options->stream || out->text.length == 0) return;
+    fwrite(out->text.bytes, 1, out->text.length, stdout);
+    output_flush();
+}
+
+static void close_field(field *f)
+{
+    for (size_t i = 0; f->writings && f->completions && f->candidates && i < f->n; i++) {
+        close_stream(&f->writings[i].text);
+        free(f->writings[i].logprobs);
+        candidate_release(&f->candidates[i]);
+        completion_release(&f->completions[i]);
+    }
+    free(f->writings);
+    free(f->completions);
+    free(f->candidates);
+    free(f->scores);
+}
+
+static void complete_chosen(const session *with, const completion_options *options, const uint32_t *prompt, size_t count,
+                            size_t limit, completion *out)
+{
+    size_t n = options->candidates;
+    field f = {.n = n,
+               .writings = calloc(n, sizeof *f.writings),
+               .completions = calloc(n, sizeof *f.completions),
+               .candidates = calloc(n, sizeof *f.candidates),
+               .scores = calloc(n, sizeof *f.scores)};
+    *out = (completion){.end = COMPLETION_FAILED, .prompt_count = count};
+    bool opened = f.writings && f.completions && f.candidates && f.scores;
+    if (!opened) report(&(descent_status){.message = "no memory left"});
+    for (size_t i = 0; opened && i < n; i++) opened = open_candidate(with, options, prompt, count, limit, &f, i);
+    bool fine = opened;
+    if (opened) {
+        for (size_t i = 0; i < n; i++) begin(&f.writings[i], prompt, count, limit, i > 0 ? f.writings[0].running : NULL);
+        for (size_t i = 0; i < n; i++) end(&f.writings[i]);
+        for (size_t i = 0; i < n; i++) fine = fine && f.completions[i].end != COMPLETION_FAILED;
+    }
+    if (fine) give_best(options, &f, out);
+    close_field(&f);
 }
 
 void complete(const session *with, const completion_options *options, const uint32_t *prompt, size_t count, completion *out)
 {
-    descent_status status = {.message = "no memory left"};
-    stream text = {.options = options};
     size_t room = generation_room(with, count);
     size_t limit = options->most && options->most < room ? options->most : room;
-    *out = (completion){.end = COMPLETION_FAILED, .prompt_count = count};
-    out->tokens = calloc(limit, sizeof *out->tokens);
-    if (!out->tokens || open_stream(with, options, prompt, count, &out->text, &text, &status) != DESCENT_OK) {
-        report(&status);
-    } else {
-        writing w = {.with = with,
-                     .options = options,
-                     .out = &text,
-                     .into = out,
-                     .lock = PTHREAD_MUTEX_INITIALIZER,
-                     .changed = PTHREAD_COND_INITIALIZER};
-        out->end = generate(&w, prompt, count, limit);
-        out->reused = w.report.reused;
-        out->row_steps = w.report.row_steps;
-        out->drafted = w.report.drafted;
-        out->accepted = w.report.accepted;
-        out->prompt_seconds = w.report.queue_seconds + w.report.prompt_seconds;
-        out->generation_seconds = w.report.generation_seconds;
-    }
-    close_stream(&text);
+    (options->candidates ? complete_chosen : complete_one)(with, options, prompt, count, limit, out);
 }
 
 void completion_release(completion *of)
 {
     text_buffer_release(&of->text);
     free(of->tokens);
+    free(of->scores);
     trace_release(&of->steps);
 }
 
@@ -281,5 +414,8 @@ void completion_print_summary(const session *with, const completion_options *opt
     fprintf(stderr, " | generated %zu", of->count);
     if (later && of->generation_seconds > 0) fprintf(stderr, ", %.0f/s", (double)later / of->generation_seconds);
     if (of->drafted) fprintf(stderr, " | drafted %zu, accepted %zu", of->drafted, of->accepted);
+    if (of->scores)
+        fprintf(stderr, " | candidate %zu of %u by %s, %.6g", of->chosen, options->candidates,
+                choose_rule_names[options->choose_by], of->scores[of->chosen]);
     fprintf(stderr, " | %" PRIu64 " row steps]%s\n", of->row_steps, terminal_style_on(stderr, STYLE_PLAIN));
 }

@@ -3,6 +3,7 @@
 #ifndef DESCENT_TOOLS_COMPLETION_H
 #define DESCENT_TOOLS_COMPLETION_H
 
+#include "choose.h"
 #include "input.h"
 #include "session.h"
 #include "trace.h"
@@ -10,7 +11,9 @@
 typedef struct completion_options {
     descent_depth depth;
     descent_sampling sampling;
-    int draft_steps; /* as in descent_generation_options */
+    int draft_steps;     /* as in descent_generation_options */
+    uint32_t candidates; /* texts to generate, of which one is given; 0: no choosing */
+    choose_rule choose_by;
     size_t most;   /* tokens to generate; 0: the rest of the context */
     cli_list stop; /* the text ends before the first of these */
     bool trace;
@@ -35,7 +38,9 @@ typedef struct completion {
     size_t drafted, accepted; /* as in descent_generation_report */
     uint64_t row_steps;
     double prompt_seconds, generation_seconds;
-    trace steps; /* empty unless asked for */
+    trace steps;    /* empty unless asked for */
+    size_t chosen;  /* of several candidates, which this is ... */
+    double *scores; /* ... and what each was worth: choose_best; NULL: no choosing. row_steps are those of all */
 } completion;
 
 /* Continues `prompt`, which holds at least one token and at most the context. The caller releases *out, which is set in

@@ -32,7 +32,7 @@ enum { PROMPT_LIMIT = 64 << 20 };
 typedef struct run_options {
     session_options session;
     motion_options motion;
-    const char *file, *tokens, *steps, *exit, *draft_steps;
+    const char *file, *tokens, *steps, *exit, *draft_steps, *choose;
     cli_list stop, bias;
     int64_t most, top_k, min_tokens, seed;
     double temperature, top_p, min_p, typical_p, repetition, presence, frequency;
@@ -63,7 +63,7 @@ static void set_defaults(run_options *o)
                        .repetition = 1};
 }
 
-enum { RUN_OPTIONS = 23 };
+enum { RUN_OPTIONS = 24 };
 
 static void run_option_table(run_options *o, cli_option *table)
 {
@@ -77,6 +77,8 @@ static void run_option_table(run_options *o, cli_option *table)
     table[i++] = cli_text(0, "exit", "state:X", &o->exit,
                           "tokens stop early, once a step moves g by less than X of its length; state:X:MIN:EVERY checks after "
                           "MIN steps and every EVERY more");
+    table[i++] = cli_text(0, "choose", "N:BY", &o->choose,
+                          "generate N texts and give the best by logprob, energy, energy_gap or vote (the most frequent)");
     table[i++] = cli_text('f', "file", "FILE", &o->file, "read the prompt from FILE; - is standard input");
     table[i++] = cli_text(0, "tokens", "IDS", &o->tokens, "the prompt as token ids, 1,2,3; ids are written then");
     table[i++] =
@@ -131,6 +133,30 @@ static int read_bias(const cli_list *items, uint32_t vocab, descent_logit_bias *
     return EXIT_SUCCESS;
 }
 
+/* "8:energy". The model is asked whether it has what the rule looks at. */
+static int read_choose(const char *text, const session *with, completion_options *out)
+{
+    enum { MOST_CANDIDATES = 128 };
+    char count[8];
+    int64_t n;
+    const char *colon = text ? strchr(text, ':') : NULL;
+    if (!text) return EXIT_SUCCESS;
+    size_t digits = colon ? (size_t)(colon - text) : 0, by = 0;
+    (void)snprintf(count, sizeof count, "%.*s", (int)(digits < sizeof count ? digits : 0), text);
+    while (colon && choose_rule_names[by] && strcmp(colon + 1, choose_rule_names[by]) != 0) by++;
+    if (!colon || !choose_rule_names[by] || !cli_read_integer(count, 1, MOST_CANDIDATES, &n))
+        return cli_usage_error(
+            &run_command,
+            "--choose must be N:BY with N from 1 to %d and one of logprob, energy, energy_gap and vote, got \"%s\"",
+            MOST_CANDIDATES, text);
+    out->candidates = (uint32_t)n;
+    out->choose_by = (choose_rule)by;
+    bool descends = with->info->terms[0] > 0 || with->info->terms[1] > 0;
+    if (descends || !choose_flags(out->choose_by)) return EXIT_SUCCESS;
+    return cli_usage_error(&run_command, "--choose by %s: model %s does not descend an energy", choose_rule_names[by],
+                           with->info->name);
+}
+
 static int check_options(const run_options *o, const cli_arguments *arguments)
 {
     int sources = (o->file != NULL) + (o->tokens != NULL) + (arguments->count > 1);
@@ -156,6 +182,7 @@ static int make_completion_options(const run_options *o, const session *with, de
                                 .stream = !o->json};
     int exit_code = read_depth(&run_command, with->model, o->steps, &out->depth);
     if (exit_code == EXIT_SUCCESS) exit_code = read_draft_steps(&run_command, o->draft_steps, &out->draft_steps);
+    if (exit_code == EXIT_SUCCESS) exit_code = read_choose(o->choose, with, out);
     if (exit_code == EXIT_SUCCESS) exit_code = read_bias(&o->bias, with->info->vocab, bias);
     if (exit_code != EXIT_SUCCESS) return exit_code;
     descent_sampling sampling = descent_sampling_defaults();
@@ -198,6 +225,14 @@ static int read_prompt(const run_options *o, const session *with, const char *pr
 
 /* ---- What comes out ---------------------------------------------------------------------------------------------- */
 
+static json_t *choose_json(const completion_options *options, const completion *done)
+{
+    json_t *scores = json_array();
+    for (size_t i = 0; i < options->candidates; i++) json_array_append_new(scores, json_number(done->scores[i]));
+    return json_pack("{sI ss sI so so}", "n", (json_int_t)options->candidates, "by", choose_rule_names[options->choose_by],
+                     "index", (json_int_t)done->chosen, "score", json_number(done->scores[done->chosen]), "scores", scores);
+}
+
 static int print_json(const session *with, const completion_options *options, const completion *done)
 {
     static const char *const reasons[] = {"error", "stop", "length", "interrupted"};
@@ -213,6 +248,7 @@ static int print_json(const session *with, const completion_options *options, co
                                (json_int_t)done->prompt_count, "cached_tokens", (json_int_t)done->reused, "row_steps",
                                (json_int_t)done->row_steps, "drafted_tokens", (json_int_t)done->drafted, "accepted_tokens",
                                (json_int_t)done->accepted, "timings", timings);
+    if (done->scores) json_object_set_new(object, "choose", choose_json(options, done));
     if (options->trace) json_object_set_new(object, "trace", trace_json(&done->steps, with, done->tokens, done->count));
     return json_output(object, 9);
 }

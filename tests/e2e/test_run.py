@@ -50,6 +50,20 @@ def test_drafts_change_no_text(descent, shipped):
     assert descent("run", model, "a", "--draft-steps", "often").code == 2
 
 
+def test_one_candidate_is_the_text_and_what_is_no_choice_is_refused(descent, made):
+    """What several are judged by is tested where a server says what each of them was: server/test_choose.py."""
+    model = made["chars"].path
+    plain = run_json(descent, model, "the cat", "-n9", "-s4", "--draft-steps", 0)
+    got = run_json(descent, model, "the cat", "-n9", "-s4", "--choose", "1:energy", "--trace")
+    assert got["tokens"] == plain["tokens"] and got["row_steps"] == plain["row_steps"]
+    assert got["choose"]["scores"] == [got["choose"]["score"]] and len(got["trace"]) == len(plain["tokens"])
+    assert descent("run", model, "the cat", "-n9", "-s4", "--choose", "3:vote", "--temperature", 0).text == run_json(
+        descent, model, "the cat", "-n9", "--temperature", 0)["text"]
+    for text in ("8", "0:vote", "129:vote", "8:luck", "x:vote", ":vote", "8:"):
+        refused = descent("run", model, "a", "--choose", text)
+        assert (refused.code, refused.text) == (2, "") and "--choose must be N:BY" in refused.err
+
+
 def test_the_trained_depth_is_the_default(descent, made):
     model = made["chars"].path
     assert run_json(descent, model, "a", "-s1")["steps"] == 3

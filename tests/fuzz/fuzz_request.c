@@ -55,7 +55,8 @@ static void check_depth(const generation_request *r, const request_limits *limit
 static void check_prompts(const generation_request *r, const request_limits *limits)
 {
     uint32_t context = r->model->info->context, vocab = r->model->info->vocab;
-    require(r->n_prompts >= 1 && r->n >= 1 && r->best_of >= r->n && r->n_prompts * r->best_of <= limits->sequences);
+    require(r->n_prompts >= 1 && r->n >= 1 && r->best_of >= r->n);
+    require(r->n_prompts * request_texts_of_a_prompt(r) <= limits->sequences);
     require(r->kind == REQUEST_COMPLETION || r->n_prompts == 1);
     for (size_t p = 0; p < r->n_prompts; p++) {
         const prompt *one = &r->prompts[p];
@@ -89,6 +90,8 @@ static void check_request(const generation_request *r, const request_limits *lim
     require(!r->unknown_field || (is_text(r->unknown_field) && strlen(r->unknown_field) < FIELDS_WORDS));
     require(!r->include_usage || r->stream);
     require(!r->stream || r->best_of == r->n);
+    require(r->candidates == 0 || (!r->stream && r->best_of == 1 && r->kind != REQUEST_TRACE));
+    require(r->candidates == 0 || r->choose_by != CHOOSE_VOTE || r->model->tokenizer);
 }
 
 /* The usual limits, or small ones, so that small bodies come to them. */

@@ -78,7 +78,7 @@ def test_every_struct_and_field_is_mirrored():
 
 
 SCALARS = {
-    "bool": ctypes.c_bool, "int": ctypes.c_int, "size_t": ctypes.c_size_t, "float": ctypes.c_float,
+    "bool": ctypes.c_bool, "int": ctypes.c_int, "size_t": ctypes.c_size_t, "float": ctypes.c_float, "double": ctypes.c_double,
     "int64_t": ctypes.c_int64, "uint8_t": ctypes.c_uint8, "uint16_t": ctypes.c_uint16, "uint32_t": ctypes.c_uint32,
     "uint64_t": ctypes.c_uint64, "descent_code": ctypes.c_int, "descent_page_type": ctypes.c_int,
     "descent_intervention": ctypes.c_int, "descent_exit_criterion": ctypes.c_int, "descent_weight_type": ctypes.c_int,

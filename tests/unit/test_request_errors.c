@@ -194,7 +194,12 @@ static const refusal of_later[] = {
     {"'solver': {'method': 'anderson'}", "descent.solver.method", LATER("solver.method", "anderson", "plain"), NOT_YET, 0},
     {"'solver': {'nstep': 4}", "descent.solver.nstep", LATER("solver.nstep", "4", "5"), NOT_YET, 0},
     {"'solver': {'residual': 1e-3}", "descent.solver.residual", LATER("solver.residual", "0.001", "0.0001"), NOT_YET, 0},
-    {"'choose': {'n': 8, 'by': 'logprob'}", "descent.choose", LATER("choose", "an object", "null"), NOT_YET, 0},
+    {"'choose': {'n': 0}", "descent.choose.n", "descent.choose.n is 0: expected an integer from 1 to 128", NULL, 0},
+    {"'choose': {'n': 129}", "descent.choose.n", "descent.choose.n is 129: expected an integer from 1 to 128", NULL, 0},
+    {"'choose': {'n': '8'}", "descent.choose.n", "descent.choose.n is a string: expected an integer from 1 to 128", NULL, 0},
+    {"'choose': {'by': 'luck'}", "descent.choose.by",
+     "descent.choose.by is \"luck\": expected one of logprob, energy, energy_gap, vote", NULL, 0},
+    {"'choose': {'by': 1}", "descent.choose.by", "descent.choose.by is 1: expected a string", NULL, 0},
     {"'choose': {'k': 8}", "descent.choose.k", "descent.choose.k is no field: expected one of n, by", NULL, 0},
     {"'choose': 8", "descent.choose", "descent.choose is 8: expected an object", NULL, 0},
 };

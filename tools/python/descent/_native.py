@@ -225,6 +225,7 @@ FUNCTIONS = {
     "descent_model_read": (c_int, [c_char_p, _out, _status]),
     "descent_model_close": (None, [_handle]),
     "descent_model_describe": (POINTER(ModelInfo), [_handle]),
+    "descent_model_history_term": (c_double, [_handle, c_size_t]),
     "descent_model_tokenizer": (_handle, [_handle]),
     "descent_model_metadata": (c_bool, [_handle, c_size_t, POINTER(c_char_p), c_char_p, c_size_t]),
     "descent_model_tensor": (c_bool, [_handle, c_size_t, POINTER(TensorInfo)]),

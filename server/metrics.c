@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 /* The statuses an answer may have; 0: the client left before one. Any other counts as "other". */
-static const unsigned statuses[] = {0, 200, 204, 400, 401, 403, 404, 405, 408, 413, 415, 429, 500, 503, 504};
+static const unsigned statuses[] = {0, 200, 204, 304, 400, 401, 403, 404, 405, 408, 413, 415, 429, 500, 503, 504};
 enum { STATUSES = sizeof statuses / sizeof statuses[0] };
 
 static const char *const rejection_names[METRICS_REJECTIONS] = {"queue_full", "unauthorized", "too_large",

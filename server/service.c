@@ -15,7 +15,7 @@ enum { RETRY_SECONDS = 2, PATH_SHOWN = 120 };
 /* ---- Routes ----------------------------------------------------------------------------------------------------- */
 
 typedef struct route {
-    const char *path; /* ends with a slash: everything below it */
+    const char *path; /* ends with a slash: everything below it, but for the root */
     const char *method;
     endpoint run;
     bool open;   /* needs no key */
@@ -25,6 +25,9 @@ typedef struct route {
 } route;
 
 static const route routes[] = {
+    {"/", "GET", endpoint_page, .open = true, .always = true, .label = "/"},
+    {"/app.js", "GET", endpoint_page, .open = true, .always = true, .label = "/app.js"},
+    {"/app.css", "GET", endpoint_page, .open = true, .always = true, .label = "/app.css"},
     {"/health", "GET", endpoint_health, .open = true, .always = true, .admin = true, .label = "/health"},
     {"/ready", "GET", endpoint_ready, .open = true, .always = true, .admin = true, .label = "/ready"},
     {"/metrics", "GET", endpoint_metrics, .always = true, .admin = true, .label = "/metrics"},
@@ -42,6 +45,9 @@ static const route routes[] = {
 enum { N_ROUTES = sizeof routes / sizeof *routes };
 
 const char *const service_endpoints[] = {
+    "/",
+    "/app.js",
+    "/app.css",
     "/health",
     "/ready",
     "/metrics",
@@ -63,7 +69,7 @@ static const route *find_route(const char *path, bool admin)
     for (size_t i = 0; i < N_ROUTES; i++) {
         const route *r = &routes[i];
         size_t length = strlen(r->path);
-        bool below = r->path[length - 1] == '/';
+        bool below = length > 1 && r->path[length - 1] == '/';
         if (admin && !r->admin) continue;
         if (below ? !strncmp(path, r->path, length) && path[length] : !strcmp(path, r->path)) return r;
     }

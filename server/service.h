@@ -90,6 +90,7 @@ void endpoint_health(exchange *x); /* status.c */
 void endpoint_ready(exchange *x);
 void endpoint_metrics(exchange *x);
 void endpoint_openapi(exchange *x);
+void endpoint_page(exchange *x); /* page.c */
 
 /* ---- job.c -------------------------------------------------------------------------------------------------------- */
 

@@ -12,7 +12,7 @@ from serving import BINARY
 from wire import tls_pair
 
 KEYS = ["sk-first-0123456789", "sk-second", "x" * 255]
-OPEN = ["/health", "/ready", "/openapi.json"]
+OPEN = ["/", "/app.js", "/app.css", "/health", "/ready", "/openapi.json"]
 GUARDED = [("GET", "/v1/models", None), ("GET", "/v1/models/nrgpt-shakespeare", None), ("GET", "/props", None),
            ("GET", "/metrics", None), ("GET", "/tokenizer_info", None), ("POST", "/tokenize", {"prompt": "a"}),
            ("POST", "/detokenize", {"tokens": [1]}), ("POST", "/v1/completions", {"model": "nrgpt-shakespeare", "prompt": "a", "max_tokens": 1}),

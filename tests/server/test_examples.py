@@ -87,7 +87,7 @@ def test_every_endpoint_is_described():
     """Those of the interface's table that are there."""
     assert {path for _, path in OPERATIONS} == {
         "/health", "/ready", "/v1/models", "/v1/models/{id}", "/v1/completions", "/v1/chat/completions", "/v1/descent/trace",
-        "/tokenize", "/detokenize", "/tokenizer_info", "/metrics", "/props", "/openapi.json"}
+        "/tokenize", "/detokenize", "/tokenizer_info", "/metrics", "/props", "/openapi.json", "/", "/app.js", "/app.css"}
 
 
 @pytest.mark.parametrize("method, path", OPERATIONS)

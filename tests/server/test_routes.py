@@ -1,5 +1,6 @@
 """Paths, methods and bodies before any model is asked, and the endpoints that say what is served."""
 import json
+import re
 import socket
 
 import gguf
@@ -8,7 +9,7 @@ from conftest import ROOT, generate, request
 
 # nanoGPT's character vocabulary of this text: its 65 characters, sorted.
 CHARACTERS = "\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-GET = ["/health", "/ready", "/metrics", "/openapi.json", "/props", "/v1/models", "/v1/models/nrgpt-shakespeare", "/tokenizer_info"]
+GET = ["/", "/app.js", "/app.css", "/health", "/ready", "/metrics", "/openapi.json", "/props", "/v1/models", "/v1/models/nrgpt-shakespeare", "/tokenizer_info"]
 POST = ["/v1/completions", "/v1/chat/completions", "/v1/descent/trace", "/tokenize", "/detokenize"]
 
 
@@ -150,6 +151,39 @@ def test_props(shakespeare):
     assert props["default_generation_settings"]["params"]["temperature"] == 1
     assert props["total_slots"] == 64 and props["build_info"].startswith("descent ")
     assert props["default_generation_settings"]["n_ctx"] == props["descent"]["context"]
+
+
+PAGE = {"/": ("index.html", "text/html; charset=utf-8"), "/app.js": ("app.js", "text/javascript; charset=utf-8"),
+        "/app.css": ("app.css", "text/css; charset=utf-8")}
+
+
+@pytest.mark.parametrize("path", PAGE)
+def test_the_page_is_what_was_built(shakespeare, path):
+    name, kind = PAGE[path]
+    reply = request(shakespeare, "GET", path)
+    assert reply.status == 200 and reply.headers["content-type"] == kind
+    assert reply.body == (ROOT / "server" / "web" / "dist" / name).read_bytes()
+
+
+@pytest.mark.parametrize("path", PAGE)
+def test_the_page_is_fetched_again_when_it_is_another(shakespeare, path):
+    first = request(shakespeare, "GET", path)
+    tag = first.headers["etag"]
+    assert first.headers["cache-control"] == "no-cache" and tag[0] == tag[-1] == '"'
+    for held in [tag, f'"x", W/{tag}', "*"]:
+        reply = request(shakespeare, "GET", path, None, {"If-None-Match": held})
+        assert (reply.status, reply.body, reply.headers["etag"]) == (304, b"", tag), held
+    assert request(shakespeare, "GET", path, None, {"If-None-Match": '"another"'}).body == first.body
+    assert request(shakespeare, "GET", path, None, {"If-None-Match": tag.strip('"')}).status == 200
+
+
+def test_the_page_may_load_and_run_nothing_else(shakespeare):
+    policy = dict(rule.split(" ", 1) for rule in request(shakespeare, "GET", "/").headers["content-security-policy"].split("; "))
+    assert policy["default-src"] == "'self'" and "script-src" not in policy and "style-src" not in policy
+    assert policy["frame-ancestors"] == policy["base-uri"] == policy["object-src"] == "'none'"
+    html = request(shakespeare, "GET", "/").body.decode()
+    assert not re.search(r"(?i)https?://(?!www\.w3\.org)|<style|\bon\w+=|<script(?![^>]*\bsrc=\"app\.js\")", html)
+    assert not re.search(r"@import|url\(", request(shakespeare, "GET", "/app.css").body.decode())
 
 
 def test_openapi_is_the_file(shakespeare):

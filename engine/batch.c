@@ -201,6 +201,13 @@ void descent_batch_remove(descent_batch *b, descent_sequence *s)
     mark_pages(b, s);
 }
 
+bool batch_measures(const descent_batch *b, const descent_sequence *s)
+{
+    for (size_t i = 0; i < b->n; i++)
+        if (b->rows[i].sequence == s && b->rows[i].measuring) return true;
+    return false;
+}
+
 /* Every token that this one reads must have every plane it reads: histories begin at step 0 unless told otherwise. */
 static descent_code check_origins(const descent_sequence *s, size_t position, descent_status *status)
 {
@@ -334,7 +341,7 @@ static void run_tile(descent_batch *b, row **rows, size_t n)
               .work = &b->work,
               .rows = rows,
               .n = n};
-    for (size_t i = 0; i < n; i++) t.watch |= rows[i]->sequence->observe;
+    for (size_t i = 0; i < n; i++) t.watch |= row_watch(rows[i]);
     t.model->family->step(&t);
 }
 
@@ -348,6 +355,9 @@ static bool advance(descent_batch *b, row *r)
     size_t slot = r->position % PAGE_TOKENS;
     if (!r->moved) return true;
     s->steps_run++;
+    s->work.steps[r->where.kind]++;
+    s->work.begun[r->where.kind] += r->where.step == 0;
+    s->work.seen[r->where.kind] += r->position + 1;
     r->spent++;
     r->progress = r->stops ? model->family->progression->leave(model, s->depth, r->progress) : r->progress + 1;
     if (resumes(b) || r->progress == s->total) {

@@ -55,6 +55,9 @@ typedef struct tile {
  * whoever watches the products (importance.c). */
 void batch_set_kernels(descent_batch *b, const kernels *k);
 
+/* A row of the sequence only reads its energy at x(T): taken out now, it never will. */
+bool batch_measures(const descent_batch *b, const descent_sequence *s);
+
 /* descent_batch_logits also of tokens that are on their way, as they stand: they must have done a step, in a model that
  * deepens. */
 descent_code batch_logits_so_far(descent_batch *batch, const descent_reading *readings, size_t count, float *logits,
@@ -117,6 +120,9 @@ void tile_intervene_g(const tile *t, float *g);
  * them is not finite there: the row's sequence has then ended, unless the row was only measuring. */
 bool tile_write_key(const tile *t, const row *r, uint32_t plane, size_t offset, const float *values, size_t count);
 
+/* The observer's flags of a row, 0 where nobody looks at this step of it. */
+int row_watch(const row *r);
+
 /* Reports what a step was to the observer of row i. `before` and `after` are its energies with the keys of this step at g
  * and at the next g (where asked for); x, g and next_g may be NULL where nobody wants them. */
 typedef struct step_record {
@@ -132,8 +138,8 @@ void tile_report(const tile *t, size_t i, const step_record *record);
  * energies before and after. */
 void tile_report_steps(const tile *t, const float *x, const float *g, const float *next_x, const float *next_g, bool energy);
 
-/* Gives rows whose observer asks for it their slope, from x, the gradient at g and what R makes of that, all [rows][wide_stride];
- * `factor` [rows] multiplies R, NULL: 1. */
+/* Gives rows whose observer asks for it their slope, from x, the gradient at g and what R makes of that, all
+ * [rows][wide_stride]; `factor` [rows] multiplies R, NULL: 1. */
 struct slope_norm;
 void tile_slopes(const tile *t, const struct slope_norm *norm, const float *x, const float *gradient, const float *rated,
                  const float *factor);

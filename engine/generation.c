@@ -5,6 +5,7 @@
 
 #include "sequence.h"
 #include "status.h"
+#include "sweep.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -59,7 +60,8 @@ static descent_code check_options(const descent_model_info *info, const descent_
     if (!options->calls.chosen || !options->calls.ended)
         return descent_fail(status, DESCENT_BAD_ARGUMENT, "calls needs both chosen and ended");
     if (options->observe & ~OBSERVE_KNOWN)
-        return descent_fail(status, DESCENT_BAD_ARGUMENT, "observe is %d; expected a sum of 1, 2, 4, 8 and 16", options->observe);
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "observe is %d; expected a sum of 1, 2, 4, 8 and 16",
+                            options->observe);
     if (options->observe && !options->calls.observe)
         return descent_fail(status, DESCENT_BAD_ARGUMENT, "observe is %d, but calls has no observe", options->observe);
     descent_code code = check_prompt(info, options, status);
@@ -70,15 +72,39 @@ static descent_code check_options(const descent_model_info *info, const descent_
     return code;
 }
 
+/* A generation that waits, with a copy of its prompt and room for `limit` tokens behind. NULL: no memory. */
+static descent_generation *allocate(const uint32_t *prompt, size_t count, size_t limit, const descent_sequence_options *how)
+{
+    descent_generation *g = calloc(1, sizeof *g);
+    uint32_t *tokens = malloc((count + limit) * sizeof *tokens);
+    if (!g || !tokens) {
+        free(g);
+        free(tokens);
+        return NULL;
+    }
+    memcpy(tokens, prompt, count * sizeof *tokens);
+    g->tokens = tokens;
+    g->prompt_count = g->count = g->report.prompt_count = count;
+    g->limit = limit;
+    g->most = count + limit;
+    g->options = *how;
+    g->since = monotonic_seconds();
+    g->clock = &g->report.queue_seconds;
+    return g;
+}
+
+static descent_code no_memory_for(size_t tokens, descent_status *status)
+{
+    return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a generation of %zu tokens", tokens);
+}
+
 static descent_code copy_arrays(descent_generation *g, const descent_generation_options *options, descent_status *status)
 {
-    g->tokens = malloc(g->most * sizeof *g->tokens);
-    bool copied = g->tokens != NULL;
-    if (copied) memcpy(g->tokens, options->prompt, g->prompt_count * sizeof *g->tokens);
+    bool copied = true;
     if (g->observe) {
         g->reported = calloc(g->most, sizeof *g->reported);
         g->seen = calloc(g->most, sizeof *g->seen);
-        copied = copied && g->reported && g->seen;
+        copied = g->reported && g->seen;
     }
     g->sampling.bias = NULL;
     if (g->sampling.n_bias > 0) {
@@ -88,8 +114,7 @@ static descent_code copy_arrays(descent_generation *g, const descent_generation_
         if (bias) memcpy(bias, options->sampling.bias, bytes);
         g->sampling.bias = bias;
     }
-    if (copied) return DESCENT_OK;
-    return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a generation of %zu tokens", g->most);
+    return copied ? DESCENT_OK : no_memory_for(g->most, status);
 }
 
 descent_code generation_create(const descent_model *model, const descent_generation_options *options, descent_generation **out,
@@ -105,14 +130,11 @@ descent_code generation_create(const descent_model *model, const descent_generat
                                          .no_sharing = options->read_prompt || options->observe};
     if ((code = sequence_complete_options(model, &sequence, status)) != DESCENT_OK) return code;
     if ((code = check_drafts(info, options, sequence.depth, status)) != DESCENT_OK) return code;
-    descent_generation *g = calloc(1, sizeof *g);
-    if (!g) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a generation");
     size_t room = info->context + (size_t)1 - options->prompt_count; /* a full context still gives one token */
-    g->prompt_count = g->count = options->prompt_count;
-    g->limit = options->limit < room ? options->limit : room;
-    g->most = g->prompt_count + g->limit;
+    size_t limit = options->limit < room ? options->limit : room;
+    descent_generation *g = allocate(options->prompt, options->prompt_count, limit, &sequence);
+    if (!g) return no_memory_for(options->prompt_count + limit, status);
     g->sampling = options->sampling;
-    g->options = sequence;
     g->read_prompt = options->read_prompt;
     g->background = options->background;
     bool drafts = info->deepens && !options->observe && sequence.exit.criterion == DESCENT_EXIT_NONE;
@@ -121,9 +143,6 @@ descent_code generation_create(const descent_model *model, const descent_generat
     g->observe_from = options->observe_prompt ? 0 : g->prompt_count - 1;
     g->calls = options->calls;
     g->user = options->user;
-    g->report.prompt_count = g->prompt_count;
-    g->since = monotonic_seconds();
-    g->clock = &g->report.queue_seconds;
     if ((code = copy_arrays(g, options, status)) != DESCENT_OK) {
         generation_free(g);
         return code;
@@ -132,8 +151,20 @@ descent_code generation_create(const descent_model *model, const descent_generat
     return DESCENT_OK;
 }
 
+descent_code generation_create_reading(const uint32_t *prompt, size_t count, const descent_sequence_options *how, int observe,
+                                       size_t observe_from, descent_generation **out, descent_status *status)
+{
+    descent_generation *g = allocate(prompt, count, 0, how);
+    if (!g) return no_memory_for(count, status);
+    g->observe = observe;
+    g->observe_from = observe_from;
+    *out = g;
+    return DESCENT_OK;
+}
+
 void generation_free(descent_generation *g)
 {
+    sweep_free(g->sweep);
     free(g->tokens);
     free(g->reported);
     free(g->seen);
@@ -164,8 +195,11 @@ void generation_charge(descent_generation *g, double *next_clock)
 descent_code generation_begin(descent_generation *g, descent_cache *cache, descent_status *status)
 {
     descent_sequence *sequence = NULL;
-    descent_code code = descent_sequence_create(cache, &g->options, &sequence, status);
+    descent_sequence_options options = g->options;
+    if (g->sweep) options.depth = sweep_depth(g->sweep);
+    descent_code code = descent_sequence_create(cache, &options, &sequence, status);
     if (code != DESCENT_OK) return code;
+    if (g->sweep) sequence->private_from = sweep_private_from(g->sweep);
     code = descent_sequence_append(sequence, g->tokens, g->count, status);
     if (code != DESCENT_OK) {
         descent_sequence_destroy(sequence);
@@ -173,6 +207,7 @@ descent_code generation_begin(descent_generation *g, descent_cache *cache, desce
     }
     g->sequence = sequence;
     g->observing = false;
+    if (g->sweep) sweep_begin(g->sweep);
     if (g->seen) memset(g->seen, 0, g->most * sizeof *g->seen);
     return DESCENT_OK;
 }
@@ -191,6 +226,10 @@ static void relay(void *user, const descent_observation *observation)
 {
     descent_generation *g = user;
     size_t position = observation->site.position;
+    if (g->sweep) {
+        sweep_observe(g->sweep, observation);
+        return;
+    }
     if (g->seen[position]++ < g->reported[position]) return;
     g->reported[position]++;
     g->calls.observe(g->user, observation);
@@ -206,6 +245,7 @@ static size_t observe_in_time(descent_generation *g, size_t most)
     if (next < g->observe_from) return most < g->observe_from - next ? most : g->observe_from - next;
     if (s->rows > 0) return 0;
     g->observing = descent_sequence_observe(s, g->observe, relay, g, NULL) == DESCENT_OK;
+    s->observe_last = g->sweep != NULL;
     return most;
 }
 
@@ -285,6 +325,10 @@ bool generation_outlives(descent_generation *g)
 {
     const descent_sequence *s = g->sequence;
     if (s->ended == DESCENT_OK) return true;
+    if (g->sweep) {
+        sweep_diverged(g);
+        return true;
+    }
     if (s->ended_position < g->count || !generation_drop_drafts(g)) return false;
     g->draft_now = 0; /* the same guess would end the same step again */
     g->drafts_from = g->count + 1;
@@ -317,6 +361,7 @@ static bool guess_due(const descent_generation *g, size_t from, size_t *position
 bool generation_due(const descent_generation *g, size_t *position)
 {
     if (g->over) return false;
+    if (g->sweep) return sweep_due(g, position);
     size_t last = g->count - 1, finished = descent_sequence_finished(g->sequence);
     size_t next = g->read_prompt && g->read < g->prompt_count - (g->limit > 0) ? g->read : last;
     if (next < g->looked) next = g->looked;
@@ -408,6 +453,10 @@ void generation_read(descent_generation *g, size_t position, const float *logits
     if (g->over || position >= descent_sequence_length(g->sequence)) return;
     if (atomic_load(&g->cancelled)) {
         generation_end(g, DESCENT_END_CANCELLED, NULL);
+        return;
+    }
+    if (g->sweep) {
+        sweep_read(g, position, logits);
         return;
     }
     if (position >= descent_sequence_finished(g->sequence)) {

@@ -13,6 +13,7 @@
 
 struct descent_generation {
     descent_scheduler *scheduler;
+    struct sweep *sweep;                          /* what it measures instead of choosing tokens (sweep.h); NULL: it is none */
     descent_generation *live_before, *live_after; /* every generation there is; under the scheduler's lock */
     descent_generation *next, *previous;          /* the line it waits in */
     bool waiting;                                 /* stands in a line */
@@ -64,6 +65,10 @@ double monotonic_seconds(void);
 /* Checks the options and copies what they point to. `like` is the scheduler's affair. */
 descent_code generation_create(const descent_model *model, const descent_generation_options *options, descent_generation **out,
                                descent_status *status);
+/* One that chooses nothing and reads its prompt as whoever makes it says: `how` is complete, the rest is for the caller to fill
+ * in. */
+descent_code generation_create_reading(const uint32_t *prompt, size_t count, const descent_sequence_options *how, int observe,
+                                       size_t observe_from, descent_generation **out, descent_status *status);
 void generation_free(descent_generation *g);
 
 /* Tokens whose states it may come to hold. The last one chosen is not among them. */
@@ -90,7 +95,8 @@ void generation_count_drafts(descent_generation *g);
 /* Forgets its drafts; the memory of pages that hold nothing else is free. False: there were none. */
 bool generation_drop_drafts(descent_generation *g);
 
-/* False where its sequence has ended: a state was not finite. One of a draft's only ends the drafts. */
+/* False where its sequence has ended: a state was not finite. One of a draft's only ends the drafts; a sweep goes on, or ends
+ * with what it has. */
 bool generation_outlives(descent_generation *g);
 
 /* True when the logits of a position not yet looked at are there and wait to be read; the first of them. */

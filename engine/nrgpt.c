@@ -549,7 +549,7 @@ static void observe(const tile *t)
     if (energy) forces(t, k->wide[NEXT_G], false, k->energy[1]);
     for (size_t i = 0; i < t->n; i++) {
         const row *r = t->rows[i];
-        if (!r->sequence->observe || r->sequence->ended != DESCENT_OK) continue;
+        if (!row_watch(r) || r->sequence->ended != DESCENT_OK) continue;
         bool final = r->measuring;
         tile_report(t, i,
                     &(step_record){.x = k->wide[X] + i * ws,

@@ -3,6 +3,7 @@
  * scheduler.c behind a step, on its thread. */
 #include "batch.h"
 #include "scheduler.h"
+#include "sweep.h"
 
 /* Fills readings with positions that are due, from the running generation *next on; *next is then the first not looked at to
  * its end. */
@@ -30,6 +31,7 @@ void read_logits(descent_scheduler *s)
         double began = monotonic_seconds();
         descent_status status;
         descent_code code = batch_logits_so_far(s->batch, s->readings, n, s->logits, &status);
+        sweeps_charge_reading(s->readers, n, monotonic_seconds() - began);
         for (size_t i = 0; i < n; i++) {
             if (code == DESCENT_OK || code == DESCENT_DIVERGED) /* which one did is seen from its logits */
                 generation_read(s->readers[i], s->readings[i].position, s->logits + i * vocab, s->model);

@@ -13,6 +13,7 @@
  * anybody gives up anything, or is refused, everybody's drafts go. A
  * waiting one begins when its text fits beside what the running ones still lack, and a page for each that will grow:
  * otherwise it would be paused at once and its work be lost. */
+#include "batch.h"
 #include "scheduler.h"
 #include "sequence.h"
 #include "status.h"
@@ -263,12 +264,19 @@ static size_t count_runnable(const descent_scheduler *s)
     return n;
 }
 
+/* What is told of its rows is not lost if they leave now. A sweep is told of them once more when they come back, but not of the
+ * energy behind a last step. */
+static bool may_leave(const descent_scheduler *s, const descent_generation *g)
+{
+    return !g->observe || (g->sweep && !batch_measures(s->batch, g->sequence));
+}
+
 /* Their rows leave where that loses nothing; elsewhere they finish their tokens. */
 static void stop_background(descent_scheduler *s)
 {
     if (!descent_model_describe(s->model)->deepens) return;
     for (size_t i = count_runnable(s); i < s->n_running; i++)
-        if (!s->running[i]->observe) descent_batch_remove(s->batch, s->running[i]->sequence);
+        if (may_leave(s, s->running[i])) descent_batch_remove(s->batch, s->running[i]->sequence);
 }
 
 /* What may end anywhere does not keep step. */

@@ -11,6 +11,7 @@
 #include "motion.h"
 #include "sequence.h"
 #include "status.h"
+#include "sweep.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -42,7 +43,7 @@ static descent_generation *find_like(const descent_scheduler *s, const descent_g
 {
     descent_generation *l = s->live;
     while (l && l != like) l = l->live_before;
-    if (!l || l->background > g->background || g->options.no_sharing || l->read_prompt || l->observe) return NULL;
+    if (!l || l->background > g->background || g->options.no_sharing || l->read_prompt || l->observe || l->sweep) return NULL;
     bool same = l->prompt_count == g->prompt_count && l->options.share_group == g->options.share_group &&
                 !memcmp(&l->options.depth, &g->options.depth, sizeof g->options.depth) &&
                 motions_equal(&l->options.motion, &g->options.motion) && exits_equal(&l->options.exit, &g->options.exit) &&
@@ -193,7 +194,9 @@ static void step(descent_scheduler *s)
             generation_end(s->running[0], DESCENT_END_FAILED, &status);
         return;
     }
-    draft_count_step(&s->draft_costs, report.rows, monotonic_seconds() - began);
+    double seconds = monotonic_seconds() - began;
+    draft_count_step(&s->draft_costs, report.rows, seconds);
+    sweeps_charge_step(s->running, s->n_running, seconds, report.rows);
     count_step(s, &report);
     if (report.diverged > 0) end_diverged(s);
     if (report.finished > 0 || s->drafting) read_logits(s);
@@ -330,22 +333,19 @@ static descent_code check_size(const descent_scheduler *s, const descent_generat
                         tokens, bytes, s->byte_limit);
 }
 
-descent_code descent_scheduler_submit(descent_scheduler *s, const descent_generation_options *options, descent_generation **out,
-                                      descent_status *status)
+/* Takes g, which goes where there is no room for it, to the thread. */
+static descent_code submit(descent_scheduler *s, descent_generation *g, const descent_generation *like,
+                           descent_generation **out, descent_status *status)
 {
-    if (!s || !options || !out)
-        return descent_fail(status, DESCENT_BAD_ARGUMENT, "a generation needs a scheduler, options and a place to be put");
-    descent_generation *g;
-    descent_code code = generation_create(s->model, options, &g, status);
-    if (code != DESCENT_OK) return code;
-    if ((code = check_size(s, g, status)) != DESCENT_OK) {
+    descent_code code = check_size(s, g, status);
+    if (code != DESCENT_OK) {
         generation_free(g);
         return code;
     }
     g->scheduler = s;
     *out = g; /* before it can end */
     (void)pthread_mutex_lock(&s->lock);
-    if (options->like) g->like = find_like(s, options->like, g);
+    if (like) g->like = find_like(s, like, g);
     if (g->like) g->like->followers++;
     live_add(s, g);
     line_append(&s->arrivals, g);
@@ -355,6 +355,26 @@ descent_code descent_scheduler_submit(descent_scheduler *s, const descent_genera
     (void)pthread_cond_signal(&s->orders);
     (void)pthread_mutex_unlock(&s->lock);
     return descent_ok(status);
+}
+
+descent_code descent_scheduler_submit(descent_scheduler *s, const descent_generation_options *options, descent_generation **out,
+                                      descent_status *status)
+{
+    if (!s || !options || !out)
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "a generation needs a scheduler, options and a place to be put");
+    descent_generation *g;
+    descent_code code = generation_create(s->model, options, &g, status);
+    return code == DESCENT_OK ? submit(s, g, options->like, out, status) : code;
+}
+
+descent_code descent_scheduler_sweep(descent_scheduler *s, const descent_sweep_options *options, descent_generation **out,
+                                     descent_status *status)
+{
+    if (!s || !options || !out)
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "a sweep needs a scheduler, options and a place to be put");
+    descent_generation *g;
+    descent_code code = sweep_create(s->model, options, &g, status);
+    return code == DESCENT_OK ? submit(s, g, NULL, out, status) : code;
 }
 
 void descent_generation_cancel(descent_generation *g)

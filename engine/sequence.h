@@ -17,6 +17,12 @@ typedef struct intervention {
     float *values; /* [C] */
 } intervention;
 
+/* Row steps run, by the kind of sub-layer; those of them that began one; and the positions up to their own, added
+ * up over all of them. */
+typedef struct sequence_work {
+    uint64_t steps[DESCENT_MAX_KINDS], begun[DESCENT_MAX_KINDS], seen[DESCENT_MAX_KINDS];
+} sequence_work;
+
 /* What descent_sequence_start was given, where a token may have to begin again. */
 typedef struct start {
     size_t position;
@@ -39,12 +45,14 @@ struct descent_sequence {
     size_t finished; /* tokens, from the first, whose progress has reached total */
     size_t reused, deepened;
     uint64_t steps_run;
+    sequence_work work; /* the same in more detail */
 
     struct descent_batch *batch; /* that holds its rows, or NULL */
     size_t rows;                 /* of them */
     size_t next_row;             /* the first position not enrolled yet, while in a batch */
 
     int observe;
+    bool observe_last; /* only the last step of each descent and what lies behind; every step where tokens may stop early */
     descent_observer observer;
     void *observer_user;
     intervention *interventions;

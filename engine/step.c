@@ -128,6 +128,14 @@ void tile_slopes(const tile *t, const slope_norm *norm, const float *x, const fl
     }
 }
 
+int row_watch(const row *r)
+{
+    const descent_sequence *s = r->sequence;
+    bool last = r->measuring || r->where.step + 1 >= sublayer_steps(s->depth, r->where.kind);
+    if (!s->observe_last || last || s->seed.exit.criterion != DESCENT_EXIT_NONE) return s->observe;
+    return 0;
+}
+
 void tile_report(const tile *t, size_t i, const step_record *record)
 {
     row *r = t->rows[i];
@@ -162,7 +170,7 @@ void tile_report_steps(const tile *t, const float *x, const float *g, const floa
         row *r = t->rows[i];
         const descent_sequence *s = r->sequence;
         size_t at = i * t->work->wide_stride;
-        if (!s->observe || s->ended != DESCENT_OK) continue;
+        if (!row_watch(r) || s->ended != DESCENT_OK) continue;
         const float *before = energy ? t->work->energy[0][i] : NULL, *after = energy ? t->work->energy[1][i] : NULL;
         tile_report(
             t, i,

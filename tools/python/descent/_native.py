@@ -16,6 +16,8 @@ MAX_KINDS = 2
 MAX_TERMS = 2
 MAX_SCALES = 64
 ROW_BUCKETS = 12
+METRICS = 7
+SWEEP_DEPTHS = 1024
 EXIT_NONE, EXIT_STATE = range(2)
 
 ADD_SPECIAL = 1
@@ -173,6 +175,65 @@ class SchedulerState(Structure):
     ]
 
 
+class WeightCost(Structure):
+    _fields_ = [("multiply_adds", c_uint64), ("of_bytes", c_uint64), ("product_bytes", c_uint64), ("bytes", c_uint64)]
+
+
+class KindCost(Structure):
+    _fields_ = [("step", WeightCost), ("entry", WeightCost), ("attention", c_uint64), ("history", c_uint64),
+                ("saved_in_prompts", c_uint64), ("saved_of_bytes", c_uint64)]
+
+
+class ModelCost(Structure):
+    _fields_ = [("info", POINTER(ModelInfo)), ("kinds", KindCost * MAX_KINDS), ("head", WeightCost), ("strict", c_bool)]
+
+
+class TokenCost(Structure):
+    _fields_ = [("weights", c_uint64), ("attention", c_uint64), ("of_bytes", c_uint64), ("product_bytes", c_uint64),
+                ("history", c_uint64), ("saved", c_uint64), ("saved_of_bytes", c_uint64)]
+
+
+class MultiplyAdds(Structure):
+    _fields_ = [("weights", c_uint64), ("attention", c_uint64), ("head", c_uint64), ("exit", c_uint64)]
+
+
+class Measure(Structure):
+    _fields_ = [
+        ("depth", Depth), ("code", c_int), ("predictions", c_uint64), ("bytes", c_uint64), ("nats", c_double),
+        ("items", c_uint64), ("right", c_uint64), ("tokens", c_uint64), ("token_steps", c_uint64), ("cost", MultiplyAdds),
+        ("energy", c_double), ("relative_change", c_double), ("converged", c_uint64), ("seconds", c_double),
+    ]
+
+
+class SweepResult(Structure):
+    _fields_ = [
+        ("end", c_int), ("status", Status), ("measures", POINTER(Measure)), ("n_depths", c_size_t), ("row_steps", c_uint64),
+        ("pauses", c_uint32), ("shared", c_bool), ("queue_seconds", c_double), ("seconds", c_double),
+    ]
+
+
+class SweepOptions(Structure):
+    _fields_ = [
+        ("tokens", POINTER(c_uint32)), ("count", c_size_t), ("first", c_size_t), ("depths", POINTER(Depth)),
+        ("n_depths", c_size_t), ("how", SequenceOptions), ("energy", c_bool), ("convergence", c_bool), ("threshold", c_float),
+        ("experiment", c_uint64), ("background", c_bool), ("done", CFUNCTYPE(None, c_void_p, POINTER(SweepResult))),
+        ("user", c_void_p),
+    ]
+
+
+class Estimate(Structure):
+    _fields_ = [("value", c_double), ("low", c_double), ("high", c_double)]
+
+
+class ScalingRow(Structure):
+    _fields_ = [("sum", Measure), ("inputs", c_uint64), ("diverged", c_uint64), ("metrics", Estimate * METRICS),
+                ("difference", Estimate * METRICS)]
+
+
+class ScalingOptions(Structure):
+    _fields_ = [("resamples", c_uint32), ("level", c_double), ("seed", c_uint64), ("reference", c_int)]
+
+
 class TensorChoice(Structure):
     _fields_ = [("pattern", c_char_p), ("type", c_int)]
 
@@ -204,6 +265,10 @@ STRUCTS = {
     "descent_logit_bias": LogitBias, "descent_sampling": Sampling, "descent_scheduler_options": SchedulerOptions,
     "descent_choice": Choice, "descent_generation_report": GenerationReport, "descent_generation_calls": GenerationCalls,
     "descent_generation_options": GenerationOptions, "descent_scheduler_state": SchedulerState,
+    "descent_weight_cost": WeightCost, "descent_kind_cost": KindCost, "descent_model_cost": ModelCost,
+    "descent_token_cost": TokenCost, "descent_multiply_adds": MultiplyAdds, "descent_measure": Measure,
+    "descent_sweep_result": SweepResult, "descent_sweep_options": SweepOptions, "descent_estimate": Estimate,
+    "descent_scaling_row": ScalingRow, "descent_scaling_options": ScalingOptions,
     "descent_tensor_choice": TensorChoice, "descent_quantized_tensor": QuantizedTensor,
     "descent_quantize_options": QuantizeOptions,
 }
@@ -283,6 +348,15 @@ FUNCTIONS = {
     "descent_scheduler_submit": (c_int, [_handle, POINTER(GenerationOptions), _out, _status]),
     "descent_generation_cancel": (None, [_handle]),
     "descent_scheduler_describe": (SchedulerState, [_handle]),
+    "descent_model_count": (c_int, [_handle, POINTER(ModelCost), _status]),
+    "descent_cost_token": (TokenCost, [POINTER(ModelCost), Depth, c_uint64]),
+    "descent_measure_add": (None, [POINTER(Measure), POINTER(Measure)]),
+    "descent_measure_cost": (Measure, [POINTER(ModelCost), Depth, c_uint64, c_uint64]),
+    "descent_scheduler_sweep": (c_int, [_handle, POINTER(SweepOptions), _out, _status]),
+    "descent_sweep_steps": (c_uint64, [_handle, POINTER(Depth), c_size_t, c_uint64]),
+    "descent_metric_name": (c_char_p, [c_int]),
+    "descent_scaling_summarize": (c_int, [POINTER(Measure), POINTER(c_uint64), c_size_t, c_size_t, POINTER(ScalingOptions),
+                                          POINTER(ScalingRow), _status]),
     "descent_weight_type_name": (c_char_p, [c_int]),
     "descent_importance_gather": (c_int, [_handle, _ids, c_size_t, Depth, Progress, c_void_p, _out, _status]),
     "descent_importance_free": (None, [_handle]),

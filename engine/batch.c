@@ -5,6 +5,7 @@
 
 #include "attention.h"
 #include "cpus.h"
+#include "motion.h"
 #include "sequence.h"
 #include "status.h"
 
@@ -27,6 +28,7 @@ struct descent_batch {
     void *frozen;               /* [max_rows][model->frozen], as lazy_zeros made it */
     float **free_frozen;        /* stack of those not in use */
     size_t n_free_frozen;
+    size_t kept;  /* numbers that rows keep to themselves */
     void *arrays; /* the workspace's memory, likewise */
     workspace work;
 };
@@ -55,15 +57,17 @@ static bool make_workspace(descent_batch *b)
     workspace *w = &b->work;
     w->wide_stride = whole_vectors(model->info.width);
     w->hidden_stride = whole_vectors(model->hidden);
-    size_t row_numbers = WIDE_BUFFERS * w->wide_stride + HIDDEN_BUFFERS * w->hidden_stride;
+    size_t row_numbers = (WIDE_BUFFERS + 1) * w->wide_stride + HIDDEN_BUFFERS * w->hidden_stride;
     w->rows = MOST_NUMBERS / row_numbers < TILE_ROWS ? MOST_NUMBERS / row_numbers : TILE_ROWS;
     if (w->rows == 0) w->rows = 1;
     size_t wide = w->rows * w->wide_stride, hidden = w->rows * w->hidden_stride;
     size_t terms = TILE_ROWS * DESCENT_MAX_TERMS;
-    float *at = lazy_zeros(WIDE_BUFFERS * wide + HIDDEN_BUFFERS * hidden + 2 * terms, &b->arrays);
+    float *at = lazy_zeros((WIDE_BUFFERS + 1) * wide + HIDDEN_BUFFERS * hidden + 2 * terms, &b->arrays);
     if (!at) return false;
     for (int i = 0; i < WIDE_BUFFERS; i++, at += wide) w->wide[i] = at;
     for (int i = 0; i < HIDDEN_BUFFERS; i++, at += hidden) w->hidden[i] = at;
+    w->velocity = at;
+    at += wide;
     for (int i = 0; i < 2; i++, at += terms) w->energy[i] = (float(*)[DESCENT_MAX_TERMS])(void *)at;
     return true;
 }
@@ -176,12 +180,20 @@ static void mark_pages(descent_batch *b, descent_sequence *s)
     s->batch = any ? b : NULL;
 }
 
+static size_t numbers_kept(const descent_batch *b, const descent_sequence *s)
+{
+    return motion_row_numbers(b->cache->model, &s->seed.motion);
+}
+
 /* A row goes. A token that cannot go on from the middle of its descent stands at its beginning again. */
 static void leave(descent_batch *b, row *r)
 {
     if (!resumes(b) && r->progress < r->sequence->total) sequence_begin_token(r->sequence, r->position);
     if (r->frozen) b->free_frozen[b->n_free_frozen++] = r->frozen;
     r->frozen = NULL;
+    if (r->kept) b->kept -= numbers_kept(b, r->sequence);
+    free(r->kept);
+    r->kept = r->velocity = NULL;
     r->sequence->rows--;
 }
 
@@ -228,18 +240,30 @@ static descent_code check_origins(const descent_sequence *s, size_t position, de
 /* Memory for the whole descent of the token at `position`. */
 static descent_code reserve(const descent_sequence *s, size_t position, descent_status *status)
 {
-    const descent_model *model = s->cache->model;
-    uint32_t planes = planes_at(model, s->depth, &s->seed.exit, s->observe);
-    bool measures = model->family->measures && (s->observe & DESCENT_OBSERVE_FINAL);
+    bool measures = s->cache->model->family->measures && (s->observe & DESCENT_OBSERVE_FINAL);
     size_t block = position / PAGE_TOKENS;
     for (size_t k = measures ? 0 : block; k <= block; k++) {
-        descent_code code = page_reserve(s->cache, s->pages[k], planes, status);
+        descent_code code = page_reserve(s->cache, s->pages[k], sequence_needs(s), status);
         if (code != DESCENT_OK) return code;
     }
     return DESCENT_OK;
 }
 
-static void enrol(descent_batch *b, descent_sequence *s, size_t position, size_t index)
+/* Room for what a row of the sequence keeps to itself, and the memory. False: no room now; *code says where there is no memory.
+ */
+static bool take_kept(const descent_batch *b, const descent_sequence *s, float **kept, descent_code *code,
+                      descent_status *status)
+{
+    size_t numbers = numbers_kept(b, s);
+    *kept = NULL;
+    if (numbers == 0) return true;
+    if (b->n > 0 && numbers > MOST_NUMBERS - b->kept) return false;
+    *kept = descent_alloc(numbers, sizeof **kept);
+    if (!*kept) *code = descent_fail(status, DESCENT_NO_MEMORY, "no memory for %zu numbers that a row keeps", numbers);
+    return *kept != NULL;
+}
+
+static void enrol(descent_batch *b, descent_sequence *s, size_t position, size_t index, float *kept)
 {
     page *p = sequence_page(s, position);
     size_t slot = position % PAGE_TOKENS;
@@ -249,6 +273,9 @@ static void enrol(descent_batch *b, descent_sequence *s, size_t position, size_t
     r->progress = resumes(b) ? p->progress[slot] : p->origin[slot];
     r->spent = resumes(b) ? p->spent[slot] : 0;
     if (b->frozen) r->frozen = b->free_frozen[--b->n_free_frozen];
+    r->kept = kept;
+    b->kept += kept ? numbers_kept(b, s) : 0;
+    if (s->seed.motion.momentum > 0) r->velocity = resumes(b) ? page_velocity(b->cache, p, slot) : kept;
     if (!resumes(b) || (r->progress == 0 && !p->started[slot])) sequence_begin_token(s, position);
     p->worker = s;
     s->rows++;
@@ -271,8 +298,7 @@ descent_code descent_batch_add(descent_batch *b, descent_sequence *s, size_t mos
     if (s->batch && s->batch != b) return descent_fail(status, DESCENT_BAD_ARGUMENT, "the sequence has rows in another batch");
     descent_code code = descent_sequence_state_code(s, status);
     if (code != DESCENT_OK) return code;
-    uint32_t planes = planes_at(b->cache->model, s->depth, &s->seed.exit, s->observe);
-    uint64_t needed = pages_bytes(b->cache->model, b->cache->page_type, s->length, planes);
+    uint64_t needed = pages_bytes(b->cache->model, b->cache->page_type, s->length, sequence_needs(s));
     if (needed > b->cache->byte_limit)
         return descent_fail(status, DESCENT_LIMIT,
                             "a sequence of length %zu at this depth needs %" PRIu64
@@ -287,7 +313,9 @@ descent_code descent_batch_add(descent_batch *b, descent_sequence *s, size_t mos
         if (p->worker && p->worker != s) break;
         if ((code = check_origins(s, position, status)) != DESCENT_OK) break;
         if ((code = reserve(s, position, status)) != DESCENT_OK) break;
-        enrol(b, s, position, index++);
+        float *kept;
+        if (!take_kept(b, s, &kept, &code, status)) break;
+        enrol(b, s, position, index++, kept);
         done++;
     }
     s->next_row = position;

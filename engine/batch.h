@@ -23,6 +23,8 @@ typedef struct row {
     bool measuring;  /* has come to its depth, or stopped, and only reads its energy there */
     float *x;        /* [C], in its page */
     float *frozen;   /* [model->frozen], kept from step to step of a sub-layer */
+    float *velocity; /* [C] d, what momentum goes on with: in its page or in `kept`; NULL: none */
+    float *kept;     /* motion_row_numbers of them, its own; NULL: none */
     float slope;     /* of this step, where somebody asks for it: see descent_observation */
     float own_after; /* energy E(g(step); keys of step-1) of the step before, NaN where unknown */
 } row;
@@ -35,7 +37,8 @@ typedef struct workspace {
     float *wide[WIDE_BUFFERS];     /* [rows][wide_stride] */
     float *hidden[HIDDEN_BUFFERS]; /* [rows][hidden_stride] */
     size_t wide_stride, hidden_stride;
-    float *scores; /* [threads][SCORE_BUFFERS][RUN_ROWS][score_stride] */
+    float *velocity; /* [rows][wide_stride] d of this step, for rows that move (motion.c) */
+    float *scores;   /* [threads][SCORE_BUFFERS][RUN_ROWS][score_stride] */
     size_t score_stride, score_room;
     float (*energy[2])[DESCENT_MAX_TERMS]; /* [TILE_ROWS] before and after the step */
 } workspace;

@@ -41,7 +41,8 @@ static size_t slot_bytes(const descent_model *model, descent_page_type type)
 
 static uint64_t page_bytes(const descent_cache *cache, const page *p)
 {
-    return sizeof *p + (p->x ? state_bytes(cache) : 0) + p->n_planes * (uint64_t)plane_bytes(cache);
+    size_t states = (p->x ? 1u : 0u) + (p->velocity ? 1u : 0u);
+    return sizeof *p + states * state_bytes(cache) + p->n_planes * (uint64_t)plane_bytes(cache);
 }
 
 /* ---- The idle list --------------------------------------------------------------------------------------------- */
@@ -142,6 +143,7 @@ static void page_free(descent_cache *cache, page *p)
     for (uint32_t i = 0; i < p->n_planes; i++) free(p->planes[i]);
     free(p->planes);
     free(p->x);
+    free(p->velocity);
     free(p);
     cache->pages--;
 }
@@ -195,35 +197,48 @@ static uint32_t planes_missing(const page *p, uint32_t planes)
     return p->settled || planes <= p->n_planes ? 0 : planes - p->n_planes;
 }
 
-uint64_t page_missing(const descent_cache *cache, const page *p, uint32_t planes)
+uint64_t page_missing(const descent_cache *cache, const page *p, page_needs needs)
 {
-    uint32_t more = planes_missing(p, planes);
-    return (p->x ? 0 : state_bytes(cache)) + (uint64_t)more * plane_bytes(cache);
+    size_t states = (p->x ? 0u : 1u) + (needs.velocity && !p->velocity ? 1u : 0u);
+    return states * state_bytes(cache) + (uint64_t)planes_missing(p, needs.planes) * plane_bytes(cache);
 }
 
-descent_code page_reserve(descent_cache *cache, page *p, uint32_t planes, descent_status *status)
+static void *alloc_lines(size_t bytes)
 {
-    uint32_t more = planes_missing(p, planes);
-    uint64_t bytes = page_missing(cache, p, planes);
+    return aligned_alloc(64, (bytes + 63) / 64 * 64);
+}
+
+/* `more` planes behind those there are. False: no memory, and nothing has changed but the table's room. */
+static bool add_planes(const descent_cache *cache, page *p, uint32_t more)
+{
+    void **table = more ? realloc(p->planes, (p->n_planes + more) * sizeof *table) : p->planes;
+    if (more && !table) return false;
+    p->planes = table;
+    uint32_t made = 0;
+    while (made < more && (table[p->n_planes + made] = alloc_lines(plane_bytes(cache))) != NULL) made++;
+    if (made == more) {
+        p->n_planes += more;
+        return true;
+    }
+    while (made > 0) free(table[p->n_planes + --made]);
+    return false;
+}
+
+descent_code page_reserve(descent_cache *cache, page *p, page_needs needs, descent_status *status)
+{
+    uint64_t bytes = page_missing(cache, p, needs);
     if (bytes == 0) return DESCENT_OK;
     descent_code code = make_room(cache, bytes, status);
     if (code != DESCENT_OK) return code;
-    void **table = more ? realloc(p->planes, planes * sizeof *table) : p->planes;
-    float *x = p->x ? p->x : aligned_alloc(64, (state_bytes(cache) + 63) / 64 * 64);
-    if (table) p->planes = table;
-    uint32_t made = 0;
-    while (table && x && made < more) {
-        void *plane = aligned_alloc(64, (plane_bytes(cache) + 63) / 64 * 64);
-        if (!plane) break;
-        table[p->n_planes + made++] = plane;
-    }
-    if ((more && !table) || !x || made < more) {
-        while (made > 0) free(table[p->n_planes + --made]);
+    bool moves = needs.velocity && !p->velocity;
+    float *x = p->x ? p->x : alloc_lines(state_bytes(cache)), *velocity = moves ? alloc_lines(state_bytes(cache)) : p->velocity;
+    if (!x || (moves && !velocity) || !add_planes(cache, p, planes_missing(p, needs.planes))) {
         if (x != p->x) free(x);
+        if (moves) free(velocity);
         return descent_fail(status, DESCENT_NO_MEMORY, "no memory for %" PRIu64 " bytes of the state cache", bytes);
     }
     p->x = x;
-    p->n_planes += more;
+    p->velocity = velocity;
     cache->bytes += bytes;
     return DESCENT_OK;
 }
@@ -233,7 +248,8 @@ descent_code page_copy(descent_cache *cache, const page *from, size_t count, pag
     page *p;
     descent_code code = page_create(cache, &p, status);
     if (code != DESCENT_OK) return code;
-    if (from->x && (code = page_reserve(cache, p, from->n_planes, status)) != DESCENT_OK) {
+    page_needs needs = {.planes = from->n_planes, .velocity = from->velocity != NULL};
+    if (from->x && (code = page_reserve(cache, p, needs, status)) != DESCENT_OK) {
         page_release(cache, p);
         return code;
     }
@@ -246,6 +262,7 @@ descent_code page_copy(descent_cache *cache, const page *from, size_t count, pag
     p->reached = from->reached;
     p->settled = from->settled && count == PAGE_TOKENS;
     if (from->x) memcpy(p->x, from->x, count * cache->model->info.width * sizeof(float));
+    if (p->velocity) memcpy(p->velocity, from->velocity, count * cache->model->info.width * sizeof(float));
     for (uint32_t i = 0; i < p->n_planes; i++) memcpy(p->planes[i], from->planes[i], count * cache->slot_bytes);
     *out = p;
     return DESCENT_OK;
@@ -329,6 +346,7 @@ static void take_computed(page *p, const page *from)
     memcpy(p->spent, from->spent, sizeof p->spent);
     memcpy(p->stopped, from->stopped, sizeof p->stopped);
     p->x = from->x;
+    p->velocity = from->velocity;
     p->planes = from->planes;
     p->n_planes = from->n_planes;
     p->reached = from->reached;
@@ -429,20 +447,14 @@ descent_cache_usage descent_cache_describe(const descent_cache *cache)
                                  .shared_hits = cache->hits};
 }
 
-uint64_t pages_bytes(const descent_model *model, descent_page_type type, uint64_t tokens, uint32_t planes)
+uint64_t pages_bytes(const descent_model *model, descent_page_type type, uint64_t tokens, page_needs needs)
 {
     uint64_t pages = tokens / PAGE_TOKENS + (tokens % PAGE_TOKENS != 0);
-    uint64_t slot = slot_bytes(model, type), page_total, total;
-    if (__builtin_mul_overflow((uint64_t)planes * PAGE_TOKENS, slot, &page_total) ||
-        __builtin_add_overflow(page_total, sizeof(page) + PAGE_TOKENS * (uint64_t)model->info.width * sizeof(float),
-                               &page_total) ||
+    uint64_t slot = slot_bytes(model, type), state = PAGE_TOKENS * (uint64_t)model->info.width * sizeof(float);
+    uint64_t page_total, total;
+    if (__builtin_mul_overflow((uint64_t)needs.planes * PAGE_TOKENS, slot, &page_total) ||
+        __builtin_add_overflow(page_total, sizeof(page) + (needs.velocity ? 2 : 1) * state, &page_total) ||
         __builtin_mul_overflow(pages, page_total, &total))
         return UINT64_MAX;
     return total;
-}
-
-uint64_t descent_cache_bytes_needed(const descent_model *model, descent_page_type type, uint64_t tokens, descent_depth depth)
-{
-    if ((unsigned)type >= DESCENT_PAGE_TYPES) return UINT64_MAX; /* no memory is enough for pages there are not */
-    return pages_bytes(model, type, tokens, model->family->progression->planes(model, depth));
 }

@@ -34,6 +34,7 @@ typedef struct page {
     uint16_t stopped[PAGE_TOKENS];  /* the depth T_j at which the token stopped, where planes go on; 0: it has not */
     bool started[PAGE_TOKENS];      /* x was given by descent_sequence_start, not by the embedding */
     float *x;                       /* [PAGE_TOKENS][C]; NULL until a row needs it */
+    float *velocity;                /* [PAGE_TOKENS][C] d, what momentum goes on with; NULL where nobody needs it */
     void **planes;                  /* [n_planes] of [PAGE_TOKENS][slot] */
     uint32_t n_planes;
     uint32_t reached; /* planes 0 .. reached-1 hold the last states of all who stopped before them */
@@ -73,9 +74,20 @@ struct descent_cache {
     page *oldest, *newest;
 };
 
+/* What rows need of their pages beside x. */
+typedef struct page_needs {
+    uint32_t planes; /* 0 .. planes-1 */
+    bool velocity;
+} page_needs;
+
 static inline float *page_state(const descent_cache *cache, const page *p, size_t slot)
 {
     return p->x + slot * cache->model->info.width;
+}
+
+static inline float *page_velocity(const descent_cache *cache, const page *p, size_t slot)
+{
+    return p->velocity + slot * cache->model->info.width;
 }
 
 /* The plane that stands for `plane` in this page. */
@@ -93,12 +105,12 @@ static inline void *page_slot(const descent_cache *cache, const page *p, uint32_
 descent_code page_create(descent_cache *cache, page **out, descent_status *status);
 /* A private copy of the first `count` slots, held by one user. */
 descent_code page_copy(descent_cache *cache, const page *from, size_t count, page **out, descent_status *status);
-/* Room for states and for planes 0 .. planes-1 (fewer than there are, or the page is settled: nothing to do). All or nothing.
- */
-descent_code page_reserve(descent_cache *cache, page *p, uint32_t planes, descent_status *status);
+/* Room for states and for what is needed (planes where there are as many, or the page is settled: nothing to do). All or
+ * nothing. */
+descent_code page_reserve(descent_cache *cache, page *p, page_needs needs, descent_status *status);
 
 /* Bytes that page_reserve would take. */
-uint64_t page_missing(const descent_cache *cache, const page *p, uint32_t planes);
+uint64_t page_missing(const descent_cache *cache, const page *p, page_needs needs);
 
 /* Makes the slot one of a token that has not begun. */
 void page_clear(page *p, size_t slot, uint32_t token);
@@ -107,8 +119,8 @@ void page_reach(const descent_cache *cache, page *p, uint32_t plane);
 /* The token in a slot, now at progress `depth`, stops. Plane `depth` is there and holds its last state. */
 void page_stop(descent_cache *cache, page *p, size_t slot, uint32_t depth);
 
-/* Bytes of pages for `tokens` tokens with so many planes each; saturates at UINT64_MAX. */
-uint64_t pages_bytes(const descent_model *model, descent_page_type type, uint64_t tokens, uint32_t planes);
+/* Bytes of pages for `tokens` tokens; saturates at UINT64_MAX. */
+uint64_t pages_bytes(const descent_model *model, descent_page_type type, uint64_t tokens, page_needs needs);
 
 /* A user comes or goes. A published page without users becomes idle, an unpublished one is freed. */
 void page_hold(descent_cache *cache, page *p);

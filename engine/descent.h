@@ -118,6 +118,8 @@ typedef struct descent_motion {
     uint32_t n_scales;                    /* 0: s_t is 1 */
     float step_scale[DESCENT_MAX_SCALES]; /* [n_scales] s_t in (0, 4]: step t of a descent moves s_t times as far; steps past
                                              the last take the last. What lies behind is not looked at */
+    float momentum; /* m in [0, 1): d_t = m d_(t-1) + s_t R grad_t, d_(-1) = 0 where a descent begins, x(t+1) = x(t) - d_t. d is
+                       kept beside x: where the model deepens a token takes C numbers more */
 } descent_motion;
 
 /* ---- Model ----------------------------------------------------------------------------------------------------- */
@@ -285,10 +287,6 @@ DESCENT_API descent_code descent_cache_create(const descent_model *model, const 
 DESCENT_API void descent_cache_destroy(descent_cache *cache);
 DESCENT_API descent_cache_usage descent_cache_describe(const descent_cache *cache);
 
-/* Bytes a sequence of `tokens` tokens holds at `depth`; saturates at UINT64_MAX, which is also said of an unknown type. */
-DESCENT_API uint64_t descent_cache_bytes_needed(const descent_model *model, descent_page_type type, uint64_t tokens,
-                                                descent_depth depth);
-
 /* ---- Sequence -------------------------------------------------------------------------------------------------- */
 
 typedef struct descent_sequence descent_sequence;
@@ -304,6 +302,11 @@ typedef struct descent_sequence_options {
 /* `options` NULL: the trained depth, shared with everybody in group 0. */
 DESCENT_API descent_code descent_sequence_create(descent_cache *cache, const descent_sequence_options *options,
                                                  descent_sequence **sequence, descent_status *status);
+/* Bytes that a sequence made with these options (NULL: as above) holds of `tokens` tokens; saturates at UINT64_MAX, which is
+ * also said of an unknown type and of options that no sequence is made with. */
+DESCENT_API uint64_t descent_cache_bytes_needed(const descent_model *model, descent_page_type type, uint64_t tokens,
+                                                const descent_sequence_options *options);
+
 /* Takes its rows out of any batch first. NULL is allowed. */
 DESCENT_API void descent_sequence_destroy(descent_sequence *sequence);
 
@@ -385,12 +388,12 @@ typedef struct descent_observation {
                               where that step was not run just before (the first, or rows that were taken out and came back) */
     float update_norm;     /* |x(step+1) - x(step)| */
     float relative_change; /* r_t = |g(step+1) - g(step)| / |g(step)| */
-    float slope;           /* grad^T J R grad at this step: grad of the energy at g, J = dg/dx of the norm at x, R the model's rate
-                              of this step (CEM: eta P) without step_scale and what else a request may change of a step. A small
-                              plain step of step_scale s changes the energy by about -s slope while the history is held. Where
-                              R = c diag(gamma), gamma the norm's weight and c > 0, it is never negative */
-    const float *x;        /* [C] x(step); valid during the call */
-    const float *g;        /* [C] norm(x(step)); valid during the call */
+    float slope;    /* grad^T J R grad at this step: grad of the energy at g, J = dg/dx of the norm at x, R the model's rate
+                       of this step (CEM: eta P) without step_scale and what else a request may change of a step. A small
+                       plain step of step_scale s changes the energy by about -s slope while the history is held. Where
+                       R = c diag(gamma), gamma the norm's weight and c > 0, it is never negative */
+    const float *x; /* [C] x(step); valid during the call */
+    const float *g; /* [C] norm(x(step)); valid during the call */
 } descent_observation;
 
 /* Called on the thread that steps the batch, once for each observed row of a step, in no promised order between rows. It must

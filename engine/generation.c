@@ -177,9 +177,9 @@ size_t generation_most_held(const descent_generation *g)
     return g->limit > 0 ? g->most - 1 : g->most;
 }
 
-uint32_t generation_planes(const descent_generation *g, const descent_model *model)
+page_needs generation_needs(const descent_generation *g, const descent_model *model)
 {
-    return planes_at(model, g->options.depth, &g->options.exit, g->observe);
+    return needs_of(model, &g->options, g->observe);
 }
 
 /* ---- Its sequence ------------------------------------------------------------------------------------------------ */

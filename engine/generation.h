@@ -6,7 +6,7 @@
 #ifndef DESCENT_GENERATION_H
 #define DESCENT_GENERATION_H
 
-#include "descent.h"
+#include "cache.h"
 #include "draft.h"
 
 #include <stdatomic.h>
@@ -73,8 +73,8 @@ void generation_free(descent_generation *g);
 
 /* Tokens whose states it may come to hold. The last one chosen is not among them. */
 size_t generation_most_held(const descent_generation *g);
-/* Planes that its pages need. */
-uint32_t generation_planes(const descent_generation *g, const descent_model *model);
+/* What its pages need. */
+page_needs generation_needs(const descent_generation *g, const descent_model *model);
 
 /* Makes the sequence of its text, nothing computed. Fails with DESCENT_LIMIT or DESCENT_NO_MEMORY, no memory held. */
 descent_code generation_begin(descent_generation *g, descent_cache *cache, descent_status *status);

@@ -1,8 +1,10 @@
 /* motion.c: how far and which way a step moves a token. Owns what may be asked of it (descent_motion) and the last operation of
  * every descent, from R grad to x(t+1):
  *
- *     x(t+1) = x(t) - s_t R grad_t
+ *     d_t    = m d_(t-1) + s_t R grad_t
+ *     x(t+1) = x(t) - d_t
  *
+ * d is kept beside x in the token's page where tokens go on from the middle of a descent; elsewhere with the row.
  * Shapes: [rows of the tile][stride]. sequence.c has what was asked checked here, the families that descend call tile_move. */
 #include "motion.h"
 
@@ -45,12 +47,25 @@ static descent_code check_descends(const descent_model_info *info, const descent
     if (!descends && m->n_scales > 0)
         return descent_fail(status, DESCENT_UNSUPPORTED, "step_scale is %g: %s (%s, %s) has no inference rate; expected 1",
                             (double)m->step_scale[0], info->name, info->family, info->variant);
+    if (!descends && m->momentum > 0)
+        return descent_fail(status, DESCENT_UNSUPPORTED, "momentum is %g: %s (%s, %s) does not descend an energy; expected 0",
+                            (double)m->momentum, info->name, info->family, info->variant);
+    return DESCENT_OK;
+}
+
+static descent_code check_momentum(descent_motion *m, descent_status *status)
+{
+    if (!(m->momentum >= 0 && m->momentum < 1))
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "momentum is %g; expected at least 0 and less than 1",
+                            (double)m->momentum);
+    if (m->momentum == 0) m->momentum = 0; /* -0 */
     return DESCENT_OK;
 }
 
 descent_code motion_complete(const descent_model *model, descent_motion *m, descent_status *status)
 {
     descent_code code = check_scales(m, status);
+    if (code == DESCENT_OK) code = check_momentum(m, status);
     if (code != DESCENT_OK) return code;
     shorten_scales(m);
     return check_descends(&model->info, m, status);
@@ -58,7 +73,8 @@ descent_code motion_complete(const descent_model *model, descent_motion *m, desc
 
 bool motions_equal(const descent_motion *a, const descent_motion *b)
 {
-    return a->n_scales == b->n_scales && !memcmp(a->step_scale, b->step_scale, sizeof a->step_scale);
+    return a->n_scales == b->n_scales && !memcmp(a->step_scale, b->step_scale, sizeof a->step_scale) &&
+           !memcmp(&a->momentum, &b->momentum, sizeof a->momentum);
 }
 
 static uint64_t bits_of(float value)
@@ -71,7 +87,7 @@ static uint64_t bits_of(float value)
 uint64_t motion_hash(const descent_motion *m, uint64_t hash)
 {
     for (uint32_t t = 0; t < m->n_scales; t++) hash = hash_mix(hash, bits_of(m->step_scale[t]));
-    return hash;
+    return hash_mix(hash, bits_of(m->momentum));
 }
 
 /* ---- The move ---------------------------------------------------------------------------------------------------- */
@@ -82,12 +98,49 @@ static float scale_at(const descent_motion *m, uint32_t step)
     return m->step_scale[step < m->n_scales ? step : m->n_scales - 1];
 }
 
+size_t motion_row_numbers(const descent_model *model, const descent_motion *m)
+{
+    return m->momentum > 0 && !model->info.deepens ? model->info.width : 0;
+}
+
+/* The step is the first of its descent. */
+static bool begins(const tile *t, const row *r)
+{
+    if (!t->model->info.deepens) return r->where.step == 0;
+    return r->progress == sequence_page(r->sequence, r->position)->origin[r->position % PAGE_TOKENS];
+}
+
+/* d_t of one row, in the workspace. */
+static const float *gather_momentum(const tile *t, size_t i, float s, const float *update)
+{
+    const row *r = t->rows[i];
+    size_t C = t->model->info.width;
+    float *d = t->work->velocity + i * t->work->wide_stride, m = r->sequence->seed.motion.momentum;
+    if (begins(t, r))
+        for (size_t c = 0; c < C; c++) d[c] = s * update[c];
+    else
+        for (size_t c = 0; c < C; c++) d[c] = m * r->velocity[c] + s * update[c];
+    return d;
+}
+
 void tile_move(const tile *t, const float *x, const float *update, float *next_x)
 {
     size_t C = t->model->info.width, stride = t->work->wide_stride;
     for (size_t i = 0; i < t->n; i++) {
         const row *r = t->rows[i];
-        float s = scale_at(&r->sequence->seed.motion, r->where.step);
-        for (size_t c = i * stride; c < i * stride + C; c++) next_x[c] = x[c] - s * update[c];
+        const descent_motion *m = &r->sequence->seed.motion;
+        const float *move = update + i * stride, *from = x + i * stride;
+        float s = scale_at(m, r->where.step), *to = next_x + i * stride;
+        if (m->momentum > 0) {
+            move = gather_momentum(t, i, s, move);
+            s = 1.0f;
+        }
+        for (size_t c = 0; c < C; c++) to[c] = from[c] - s * move[c];
     }
+}
+
+void motion_keep(const tile *t, size_t i)
+{
+    const row *r = t->rows[i];
+    if (r->velocity) memcpy(r->velocity, t->work->velocity + i * t->work->wide_stride, t->model->info.width * sizeof(float));
 }

@@ -151,7 +151,7 @@ descent_code descent_sequence_start(descent_sequence *s, descent_site site, cons
     float *copy = list ? copy_values(s, x) : NULL;
     if (!copy) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a start");
     code = sequence_make_private(s, site.position / PAGE_TOKENS, status);
-    if (code == DESCENT_OK) code = page_reserve(s->cache, sequence_page(s, site.position), 0, status);
+    if (code == DESCENT_OK) code = page_reserve(s->cache, sequence_page(s, site.position), (page_needs){.planes = 0}, status);
     if (code != DESCENT_OK) {
         free(copy);
         return code;

@@ -325,7 +325,7 @@ void descent_scheduler_destroy(descent_scheduler *s)
 static descent_code check_size(const descent_scheduler *s, const descent_generation *g, descent_status *status)
 {
     size_t tokens = generation_most_held(g);
-    uint64_t bytes = pages_bytes(s->model, s->page_type, tokens, generation_planes(g, s->model));
+    uint64_t bytes = pages_bytes(s->model, s->page_type, tokens, generation_needs(g, s->model));
     if (bytes <= s->byte_limit) return DESCENT_OK;
     return descent_fail(status, DESCENT_LIMIT,
                         "a generation of %zu tokens at this depth needs %" PRIu64

@@ -96,11 +96,26 @@ descent_code sequence_complete_options(const descent_model *model, descent_seque
     return code == DESCENT_OK ? exit_complete(&model->info, &options->exit, status) : code;
 }
 
-uint32_t planes_at(const descent_model *model, descent_depth depth, const descent_exit *exit, int observe)
+page_needs needs_of(const descent_model *model, const descent_sequence_options *options, int observe)
 {
-    bool measures = model->family->measures && (observe & DESCENT_OBSERVE_FINAL);
-    bool stops = model->info.deepens && exit->criterion != DESCENT_EXIT_NONE;
-    return model->family->progression->planes(model, depth) + (measures || stops);
+    bool deepens = model->info.deepens, measures = model->family->measures && (observe & DESCENT_OBSERVE_FINAL);
+    bool stops = deepens && options->exit.criterion != DESCENT_EXIT_NONE;
+    return (page_needs){.planes = model->family->progression->planes(model, options->depth) + (measures || stops),
+                        .velocity = deepens && options->motion.momentum > 0};
+}
+
+page_needs sequence_needs(const descent_sequence *s)
+{
+    descent_sequence_options options = {.depth = s->depth, .motion = s->seed.motion, .exit = s->seed.exit};
+    return needs_of(s->cache->model, &options, s->observe);
+}
+
+uint64_t descent_cache_bytes_needed(const descent_model *model, descent_page_type type, uint64_t tokens,
+                                    const descent_sequence_options *options)
+{
+    descent_sequence_options asked = options ? *options : (descent_sequence_options){.no_sharing = false};
+    if ((unsigned)type >= DESCENT_PAGE_TYPES || sequence_complete_options(model, &asked, NULL) != DESCENT_OK) return UINT64_MAX;
+    return pages_bytes(model, type, tokens, needs_of(model, &asked, 0));
 }
 
 descent_code descent_sequence_create(descent_cache *cache, const descent_sequence_options *options, descent_sequence **out,

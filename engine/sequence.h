@@ -88,9 +88,10 @@ static inline bool sequence_done(const descent_sequence *s, size_t position)
 /* Puts defaults where fields are 0, and checks depth, motion and exit. */
 descent_code sequence_complete_options(const descent_model *model, descent_sequence_options *options, descent_status *status);
 
-/* Planes that a page needs for rows at a depth, with one more where a token may stop at T or where x(T) is observed and history
- * moves. */
-uint32_t planes_at(const descent_model *model, descent_depth depth, const descent_exit *exit, int observe);
+/* What a page needs for rows of a sequence with these (completed) options: of planes one more than T has where a token may stop
+ * at T, or where x(T) is observed and history moves. */
+page_needs needs_of(const descent_model *model, const descent_sequence_options *options, int observe);
+page_needs sequence_needs(const descent_sequence *s);
 
 /* Counts `finished` on, after tokens have come further. */
 void sequence_count(descent_sequence *s);

@@ -2,7 +2,8 @@
  *
  *     header | tokens | page, page, ... | hash of all before
  *     page: planes (u32) | progress, origin, spent (u32 each), stopped (u16), started (u8) of its tokens
- *           | x [C] and planes [slot] of each token, of one that has stopped also that of its last state
+ *           | x [C], where momentum needs it d [C], and planes [slot] of each token, of one that has stopped also that of its
+ *             last state
  *
  * little-endian as in memory, a page holding only the tokens the sequence has. The file is for the same program on the same
  * model; a restored sequence never offers its pages to others, since what is in them came from outside. */
@@ -79,6 +80,12 @@ static uint32_t end_of_planes(const page *p, size_t i)
     return end < p->n_planes ? end : p->n_planes;
 }
 
+/* Token i has moved and goes on with what momentum gave it. */
+static bool has_velocity(const descent_sequence *s, const page *p, size_t i)
+{
+    return sequence_needs(s).velocity && p->progress[i] > p->origin[i];
+}
+
 /* ---- Saving ---------------------------------------------------------------------------------------------------- */
 
 static void put_page(stream *out, const descent_sequence *s, size_t block)
@@ -95,6 +102,7 @@ static void put_page(stream *out, const descent_sequence *s, size_t block)
     put(out, p->started, n * sizeof p->started[0]);
     for (size_t i = 0; has_x && i < n; i++) {
         if (p->progress[i] > 0 || p->started[i]) put(out, page_state(s->cache, p, i), width * sizeof(float));
+        if (has_velocity(s, p, i)) put(out, page_velocity(s->cache, p, i), width * sizeof(float));
         for (uint32_t t = first_plane(s, p, i); t < end_of_planes(p, i); t++)
             put(out, page_slot(s->cache, p, t, i), s->cache->slot_bytes);
     }
@@ -232,14 +240,18 @@ static descent_code take_page(stream *in, descent_sequence *s, size_t block, con
             return damaged(path, "the progress", first + i, status);
     }
     if (!has_x) return DESCENT_OK;
-    descent_code code = page_reserve(s->cache, p, planes, status);
+    descent_code code =
+        page_reserve(s->cache, p, (page_needs){.planes = planes, .velocity = sequence_needs(s).velocity}, status);
     if (code != DESCENT_OK) return code;
     for (size_t i = 0; i < n; i++) {
         float *x = page_state(s->cache, p, i);
         bool holds_x = p->progress[i] > 0 || p->started[i];
+        float *velocity = has_velocity(s, p, i) ? page_velocity(s->cache, p, i) : NULL;
         if (holds_x) take(in, x, width * sizeof *x);
+        if (velocity) take(in, velocity, width * sizeof *velocity);
         if (in->failed) return short_file(path, status);
         if (holds_x && !finite_numbers(x, width, NUMBER_F32)) return damaged(path, "the state", first + i, status);
+        if (velocity && !finite_numbers(velocity, width, NUMBER_F32)) return damaged(path, "the momentum", first + i, status);
         for (uint32_t t = first_plane(s, p, i); t < end_of_planes(p, i); t++) {
             void *slot = page_slot(s->cache, p, t, i);
             take(in, slot, s->cache->slot_bytes);

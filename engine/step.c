@@ -2,6 +2,7 @@
  * reporting to observers. Shapes: arrays are [rows of the tile][stride]. */
 #include "batch.h"
 #include "exit.h"
+#include "motion.h"
 #include "sequence.h"
 #include "slope.h"
 
@@ -54,10 +55,12 @@ void tile_scatter(const tile *t, const float *x)
         row *r = t->rows[i];
         if (r->measuring || r->sequence->ended != DESCENT_OK) continue;
         r->moved = all_finite(x + i * stride, width);
-        if (r->moved)
+        if (r->moved) {
             memcpy(r->x, x + i * stride, width * sizeof *x);
-        else
+            motion_keep(t, i);
+        } else {
             sequence_end(r->sequence, r->position, r->where);
+        }
     }
 }
 

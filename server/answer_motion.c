@@ -23,5 +23,10 @@ static void put_scales(json_text *out, const descent_motion *m)
 
 void answer_put_motion(json_text *out, const generation_request *r)
 {
-    if (scales(&r->motion)) put_scales(out, &r->motion);
+    const descent_motion *m = &r->motion;
+    if (scales(m)) put_scales(out, m);
+    if (m->momentum > 0) {
+        json_text_put(out, ",\"momentum\":");
+        json_text_real(out, (double)m->momentum);
+    }
 }

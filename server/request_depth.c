@@ -126,7 +126,7 @@ static const char *const histories[] = {"own", "latest", "last", NULL};
 static const char *const methods[] = {"plain", "anderson", NULL};
 
 static const later_field of_descent[] = {
-    {.name = "step_rule", .words = rules}, {.name = "momentum"}, {.name = "history", .words = histories}, {.name = NULL}};
+    {.name = "step_rule", .words = rules}, {.name = "history", .words = histories}, {.name = NULL}};
 static const later_field of_noise[] = {
     {.name = "sigma"}, {.name = "seed", .number = 1}, {.name = "schedule", .words = schedules}, {.name = NULL}};
 static const later_field of_solver[] = {

@@ -1,6 +1,8 @@
 /* request_motion.c: how the steps of a request's descent move, from its "descent" object: the motion of descent.h. */
 #include "request_parts.h"
 
+#include <string.h>
+
 static bool descends(const descent_model_info *info)
 {
     for (uint32_t k = 0; k < info->kinds; k++)
@@ -48,13 +50,34 @@ static void read_scales(const fields *f, descent_motion *motion)
     }
 }
 
+/* At least 0, and less than 1 as a float. */
+static void read_momentum(const fields *f, descent_motion *motion)
+{
+    char words[FIELDS_WORDS];
+    double m = fields_real(f, "momentum", 0, 1, false, 0);
+    motion->momentum = (float)m;
+    if (motion->momentum >= 1)
+        (void)fields_fail(f, "momentum", NULL, "is %s: expected less than 1",
+                          fields_describe(fields_any(f, "momentum"), words));
+}
+
+/* A model that descends no energy takes what changes nothing. */
+static void refuse_motion(const request_reader *r, const fields *f)
+{
+    const descent_motion *m = &r->out->motion;
+    const char *refused = NULL;
+    for (uint32_t t = 0; t < m->n_scales; t++)
+        if (m->step_scale[t] != 1.0f) refused = "step_scale";
+    if (m->momentum > 0) refused = "momentum";
+    if (refused)
+        (void)fields_fail(f, refused, NULL, "is set, but model %s does not descend an energy: expected %s", r->out->model->id,
+                          strcmp(refused, "step_scale") ? "0" : "1");
+}
+
 void request_read_motion(const request_reader *r, const fields *descent)
 {
     descent_motion *motion = &r->out->motion;
     read_scales(descent, motion);
-    if (!fields_ok(descent) || descends(r->out->model->info)) return;
-    for (uint32_t t = 0; t < motion->n_scales; t++)
-        if (motion->step_scale[t] != 1.0f)
-            (void)fields_fail(descent, "step_scale", NULL, "is set, but model %s does not descend an energy: expected 1",
-                              r->out->model->id);
+    read_momentum(descent, motion);
+    if (fields_ok(descent) && !descends(r->out->model->info)) refuse_motion(r, descent);
 }

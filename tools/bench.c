@@ -177,8 +177,8 @@ static size_t largest_set(const bench_run *b)
     uint64_t most = b->with.info->file_bytes;
     for (size_t i = 0; i < b->n_lines; i++) {
         const bench_line *line = &b->lines[i];
-        uint64_t history =
-            descent_cache_bytes_needed(b->with.model, b->with.page_type, line->context, line->depths[line->n_depths - 1].depth);
+        descent_sequence_options kept = {.depth = line->depths[line->n_depths - 1].depth};
+        uint64_t history = descent_cache_bytes_needed(b->with.model, b->with.page_type, line->context, &kept);
         if (history < UINT64_MAX / 2 / line->batch && b->with.info->file_bytes + line->batch * history > most)
             most = b->with.info->file_bytes + line->batch * history;
     }

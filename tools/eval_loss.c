@@ -33,7 +33,8 @@ size_t texts_side_by_side(const session *with, size_t rows, size_t tokens, desce
     size_t texts = tokens ? rows / tokens : 1;
     descent_cache_usage usage = descent_cache_describe(with->cache);
     descent_page_type type = with->page_type;
-    uint64_t each = descent_cache_bytes_needed(with->model, type, tokens, depth);
+    descent_sequence_options each_with = {.depth = depth, .motion = with->motion, .exit = with->exit};
+    uint64_t each = descent_cache_bytes_needed(with->model, type, tokens, &each_with);
     if (each && usage.byte_limit / each < texts) texts = (size_t)(usage.byte_limit / each);
     return texts < 1 ? 1 : texts > MOST_TEXTS ? MOST_TEXTS : texts;
 }

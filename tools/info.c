@@ -324,7 +324,8 @@ int command_info(int argc, char **argv)
         exit_code = cli_usage_error(&info_command, "--context must be at most the %" PRIu32 " of the model, got %" PRId64,
                                     r.info->context, context);
     r.context = context ? (uint32_t)context : r.info->context;
-    r.history_bytes = descent_cache_bytes_needed(model, r.page_type, r.context, r.depth);
+    descent_sequence_options kept = {.depth = r.depth};
+    r.history_bytes = descent_cache_bytes_needed(model, r.page_type, r.context, &kept);
     if (exit_code == EXIT_SUCCESS && json)
         exit_code = print_json(&r);
     else if (exit_code == EXIT_SUCCESS)

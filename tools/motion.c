@@ -12,6 +12,8 @@ void motion_option_table(motion_options *options, cli_option *table)
         cli_text(0, "step-scale", "S[,S...]", &options->step_scale,
                  "every step S times as far, above 0 and at most 4; of a list one for each step, the last also for all "
                  "behind");
+    table[i++] = cli_real(0, "momentum", &options->momentum, 0, 1,
+                          "a step moves by itself and by so much of the step before, less than 1; 0: off");
 }
 
 /* The next item of a list into `item`, "" where it is too long for a number; NULL: it was the last. */
@@ -43,5 +45,8 @@ int read_motion(const cli_command *command, const motion_options *options, desce
     *motion = (descent_motion){.n_scales = 0};
     int exit_code = EXIT_SUCCESS;
     if (options->step_scale) exit_code = read_scales(command, options->step_scale, motion);
+    motion->momentum = (float)options->momentum;
+    if (exit_code == EXIT_SUCCESS && motion->momentum >= 1)
+        exit_code = cli_usage_error(command, "--momentum must be less than 1, got %g", options->momentum);
     return exit_code;
 }

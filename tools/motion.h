@@ -8,9 +8,10 @@
 
 typedef struct motion_options {
     const char *step_scale;
+    double momentum;
 } motion_options;
 
-enum { MOTION_OPTIONS = 1 };
+enum { MOTION_OPTIONS = 2 };
 
 /* Fills table[0..MOTION_OPTIONS-1]. */
 void motion_option_table(motion_options *options, cli_option *table);

@@ -280,12 +280,12 @@ static void memory_is_bounded_before_it_is_taken(void **state)
         uint32_t *tokens = random_tokens(&e.r, &e.model, 4096);
         bool layered = !test_deepens(family); /* a plane a layer, whatever T */
         descent_depth deep = depth_of(family, DESCENT_MAX_STEPS, DESCENT_MAX_STEPS);
-        uint64_t needed = descent_cache_bytes_needed(e.engine, DESCENT_PAGE_F32, 4096, deep);
-        uint64_t shallow = descent_cache_bytes_needed(e.engine, DESCENT_PAGE_F32, 4096, e.depth);
+        uint64_t needed = bytes_at(e.engine, DESCENT_PAGE_F32, 4096, deep);
+        uint64_t shallow = bytes_at(e.engine, DESCENT_PAGE_F32, 4096, e.depth);
         uint64_t plane = (uint64_t)4096 * e.model.width * sizeof(float);
         assert_true(layered ? needed == shallow : needed >= plane * DESCENT_MAX_STEPS);
         assert_true(shallow >= plane * (layered ? e.model.layers : e.depth.steps[0]));
-        assert_true(descent_cache_bytes_needed(e.engine, DESCENT_PAGE_F16, 4096, e.depth) < shallow);
+        assert_true(bytes_at(e.engine, DESCENT_PAGE_F16, 4096, e.depth) < shallow);
 
         uint64_t limit = layered ? shallow / 2 : shallow * 8;
         descent_cache *cache = drive_cache(e.engine, DESCENT_PAGE_F32, limit);

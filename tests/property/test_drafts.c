@@ -165,7 +165,10 @@ static void add_text(texts *t, subject *s, size_t longest, size_t limit)
     descent_generation_options o = {.prompt = t->prompts[n], .prompt_count = rng_between(&s->r, 1, longest), .limit = limit};
     o.depth = random_depth(&s->r, &s->model, rng_below(&s->r, 6) ? 6 : 24);
     o.sampling = any_sampling(s, &t->bias[n]);
-    if (rng_below(&s->r, 4) == 0) o.motion = motion_scaled(0.75f);
+    if (rng_below(&s->r, 4) == 0) {
+        rng apart = s->r;
+        o.motion = motion_random(&apart);
+    }
     o.read_prompt = rng_below(&s->r, 6) == 0;
     t->alone[n] = scheduled_alone(s->engine, DESCENT_PAGE_F32, &o);
     uint32_t T = o.depth.steps[0];
@@ -270,7 +273,8 @@ static void pauses_lose_drafts_and_no_text(void **state)
         while (t.count < 12) {
             add_text(&t, &s, 30, 60);
             const descent_generation_options *o = &t.alone[t.count - 1].options;
-            uint64_t bytes = descent_cache_bytes_needed(s.engine, DESCENT_PAGE_F32, o->prompt_count + o->limit - 1, o->depth);
+            descent_sequence_options held = {.depth = o->depth, .motion = o->motion};
+            uint64_t bytes = descent_cache_bytes_needed(s.engine, DESCENT_PAGE_F32, o->prompt_count + o->limit - 1, &held);
             if (bytes > largest) largest = bytes;
         }
         descent_scheduler_options how = {.threads = 1 + round % 2, .chunk = 9};

@@ -405,7 +405,7 @@ static void pages_hold_what_was_computed(void **state)
         drive_finish(set.batch, sequence);
         uint64_t planes = exit.min_steps + 1u; /* one for each step, and the last states */
         assert_int_equal(descent_cache_describe(set.cache).bytes,
-                         pages_bytes(set.engine, DESCENT_PAGE_F32, 4 * PAGE_TOKENS, (uint32_t)planes));
+                         pages_bytes(set.engine, DESCENT_PAGE_F32, 4 * PAGE_TOKENS, (page_needs){.planes = (uint32_t)planes}));
         /* A page cut in two holds tokens that go on again. */
         descent_status status;
         expect_ok(descent_sequence_truncate(sequence, 3 * PAGE_TOKENS + 7, &status), &status);
@@ -424,9 +424,9 @@ static void what_stopping_takes_is_counted(void **state)
     (void)state;
     for (size_t round = 0; round < test_rounds(4); round++) {
         setting set = set_up(192, round, TEST_NRGPT);
-        uint64_t plain = descent_cache_bytes_needed(set.engine, DESCENT_PAGE_F32, TEXT, set.depth);
+        uint64_t plain = bytes_at(set.engine, DESCENT_PAGE_F32, TEXT, set.depth);
         descent_depth more = {{(uint16_t)(set.depth.steps[0] + 1)}};
-        uint64_t needed = descent_cache_bytes_needed(set.engine, DESCENT_PAGE_F32, TEXT, more);
+        uint64_t needed = bytes_at(set.engine, DESCENT_PAGE_F32, TEXT, more);
         for (size_t n = 0; n < 3; n++) { /* no exit; exit that fits; exit that does not */
             descent_sequence_options how = {.depth = set.depth, .no_sharing = true};
             if (n > 0) how.exit = (descent_exit){.criterion = DESCENT_EXIT_STATE};

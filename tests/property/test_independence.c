@@ -146,7 +146,7 @@ static void where_pages_lie_changes_nothing(void **state)
         descent_cache_destroy(cache);
 
         /* Room for hardly more than one text: pages of the first go when the second comes. */
-        uint64_t needed = descent_cache_bytes_needed(e.engine, type, e.count, e.depth);
+        uint64_t needed = bytes_at(e.engine, type, e.count, e.depth);
         cache = drive_cache(e.engine, type, needed + needed / 4);
         batch = drive_batch(cache, 0, 2);
         expect_run(cache, batch, &e, &expected, false, "cold, tight");

@@ -206,7 +206,7 @@ static void op_create(walk *w, size_t at)
 {
     line *l = test_alloc(1, sizeof *l);
     *l = (line){.text = rng_below(&w->r, TEXTS), .depth = some_depth(w), .started_from = SIZE_MAX};
-    if (test_descends(w->shape.family) && rng_below(&w->r, 4) == 0) l->motion = motion_scaled(0.75f);
+    if (test_descends(w->shape.family) && rng_below(&w->r, 2)) l->motion = motion_random(&w->r);
     descent_sequence_options options = {.depth = l->depth,
                                         .motion = l->motion,
                                         .share_group = rng_below(&w->r, 8) == 0,
@@ -441,7 +441,7 @@ static void take_a_walk(walk *w, uint64_t seed, test_family chosen)
     compare_about("seed %llu, %s, %s pages", (unsigned long long)seed, test_model_words(&w->shape),
                   w->page_type ? "f16" : "f32");
     descent_depth middle = depth_of(chosen, 4, 4);
-    uint64_t limit = descent_cache_bytes_needed(w->model, w->page_type, CONTEXT, middle) * rng_between(&w->r, 9, 30) / 8;
+    uint64_t limit = bytes_at(w->model, w->page_type, CONTEXT, middle) * rng_between(&w->r, 9, 30) / 8;
     w->cache = drive_cache(w->model, w->page_type, limit);
     for (size_t b = 0; b < 2; b++) op_batch(w, b);
     draw_texts(w);

@@ -295,7 +295,7 @@ static void each_step_is_observed_once(void **state)
                 run.options.exit = (descent_exit){.criterion = DESCENT_EXIT_STATE, .threshold = middling(&s, &run.options)};
             descent_depth deeper = s.e.depth;
             if (test_deepens(kind)) deeper.steps[0]++; /* x(T) is read with a plane of its own, and so is who stops there */
-            uint64_t needed = descent_cache_bytes_needed(s.e.engine, DESCENT_PAGE_F32, 79, deeper);
+            uint64_t needed = bytes_at(s.e.engine, DESCENT_PAGE_F32, 79, deeper);
             descent_scheduler_destroy(s.scheduler);
             setting_start(
                 &s, &(descent_scheduler_options){.cache.byte_limit = how % 4 < 2 ? 0 : needed + needed / 3, .threads = 1});

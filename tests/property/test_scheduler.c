@@ -51,7 +51,7 @@ static void add_text(texts *t, const example *e, rng *r, size_t longest)
     options.sampling.seed = (int64_t)rng_next(r);
     options.sampling.temperature = rng_below(r, 4) ? 1.0f : 0.0f;
     options.sampling.repetition_penalty = rng_below(r, 3) ? 1.0f : 1.3f;
-    if (test_descends(e->model.family) && rng_below(r, 4) == 0) options.motion = motion_scaled(0.75f);
+    if (test_descends(e->model.family) && rng_below(r, 3) == 0) options.motion = motion_random(r);
     if (test_descends(e->model.family) && rng_below(r, 3) == 0) options.exit = some_exit(r, count);
     options.read_prompt = rng_below(r, 6) == 0;
     options.share_group = rng_below(r, 5) == 0;
@@ -149,9 +149,8 @@ static void pauses_change_no_text(void **state)
             o->limit += 55; /* texts grow by more pages than were counted when they began */
             scheduled_free(&t.alone[n]);
             t.alone[n] = scheduled_alone(e.engine, DESCENT_PAGE_F32, o);
-            descent_depth held = o->depth;
-            if (o->exit.criterion != DESCENT_EXIT_NONE) held.steps[0]++; /* the plane of who stops at T */
-            uint64_t bytes = descent_cache_bytes_needed(e.engine, DESCENT_PAGE_F32, o->prompt_count + o->limit - 1, held);
+            descent_sequence_options held = {.depth = o->depth, .motion = o->motion, .exit = o->exit};
+            uint64_t bytes = descent_cache_bytes_needed(e.engine, DESCENT_PAGE_F32, o->prompt_count + o->limit - 1, &held);
             if (bytes > largest) largest = bytes;
         }
         descent_scheduler_options way = ways[round % 2];

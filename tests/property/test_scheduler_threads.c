@@ -65,8 +65,7 @@ static void draw_kinds(crowd *c, example *e)
         o.sampling = descent_sampling_defaults();
         o.sampling.seed = (int64_t)n;
         o.read_prompt = n == 0;
-        if (test_deepens(e->model.family))
-            o.draft_steps = n % 2 ? DESCENT_DRAFT_AUTO : (int)rng_below(&e->r, o.depth.steps[0]);
+        if (test_deepens(e->model.family)) o.draft_steps = n % 2 ? DESCENT_DRAFT_AUTO : (int)rng_below(&e->r, o.depth.steps[0]);
         c->alone[n] = scheduled_alone(e->engine, DESCENT_PAGE_F32, &o);
     }
 }
@@ -80,7 +79,7 @@ static void everybody_at_once(void **state)
         crowd *c = test_alloc(1, sizeof *c);
         c->e = &e;
         draw_kinds(c, &e);
-        uint64_t most = descent_cache_bytes_needed(e.engine, DESCENT_PAGE_F32, CONTEXT, depth_of(e.model.family, 4, 4));
+        uint64_t most = bytes_at(e.engine, DESCENT_PAGE_F32, CONTEXT, depth_of(e.model.family, 4, 4));
         const descent_scheduler_options options = {.cache.byte_limit = 2 * most, .threads = 2, .chunk = 9, .max_running = 5};
         c->scheduler = scheduled_start(e.engine, &options);
         gathering_begin(&c->with);

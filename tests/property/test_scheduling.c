@@ -169,7 +169,7 @@ static void what_observing_takes_is_counted(void **state)
         setting s = setting_up(339, TEST_NRGPT, NULL);
         descent_depth more = s.e.depth;
         more.steps[0]++;
-        uint64_t needed = descent_cache_bytes_needed(s.e.engine, DESCENT_PAGE_F32, 50 + 19 - 1, more);
+        uint64_t needed = bytes_at(s.e.engine, DESCENT_PAGE_F32, 50 + 19 - 1, more);
         descent_scheduler_destroy(s.scheduler);
         setting_start(&s, &(descent_scheduler_options){.cache.byte_limit = needed - short_of, .threads = 1});
         scheduled run = setting_ask(&s, 0, 50, 19);
@@ -192,7 +192,7 @@ static void a_pause_repeats_no_reading(void **state)
     (void)state;
     for (test_family kind = 0; kind < TEST_FAMILIES; kind++) {
         setting s = setting_up(340, kind, NULL);
-        uint64_t one_page = descent_cache_bytes_needed(s.e.engine, DESCENT_PAGE_F32, 1, s.e.depth);
+        uint64_t one_page = bytes_at(s.e.engine, DESCENT_PAGE_F32, 1, s.e.depth);
         descent_scheduler_destroy(s.scheduler);
         setting_start(&s, &(descent_scheduler_options){.cache.byte_limit = 5 * one_page, .threads = 1, .chunk = 1});
         scheduled grows = setting_ask(&s, 0, 1, 90), read = setting_ask(&s, 1, 90, 1);
@@ -384,7 +384,7 @@ static void what_alone_cannot_fit_is_refused(void **state)
     for (test_family kind = 0; kind < TEST_FAMILIES; kind++)
         for (size_t short_of = 0; short_of < 2; short_of++) {
             setting s = setting_up(327, kind, NULL);
-            uint64_t needed = descent_cache_bytes_needed(s.e.engine, DESCENT_PAGE_F32, 50 + 19 - 1, s.e.depth);
+            uint64_t needed = bytes_at(s.e.engine, DESCENT_PAGE_F32, 50 + 19 - 1, s.e.depth);
             descent_scheduler_destroy(s.scheduler);
             setting_start(&s, &(descent_scheduler_options){.cache.byte_limit = needed - short_of, .threads = 1});
             scheduled run = setting_ask(&s, 0, 50, 19);
@@ -414,9 +414,9 @@ static void pages_too_deep_for_the_limit_are_let_go(void **state)
     setting s = setting_up(328, TEST_NRGPT, NULL);
     scheduled deep = setting_ask(&s, 0, 33, 2), shallow = setting_ask(&s, 0, 90, 20);
     shallow.options.depth.steps[0] = 1;
-    uint64_t limit = descent_cache_bytes_needed(s.e.engine, DESCENT_PAGE_F32, 109, shallow.options.depth);
+    uint64_t limit = bytes_at(s.e.engine, DESCENT_PAGE_F32, 109, shallow.options.depth);
     uint16_t *steps = deep.options.depth.steps;
-    for (*steps = 1; descent_cache_bytes_needed(s.e.engine, DESCENT_PAGE_F32, 34, deep.options.depth) <= limit;) ++*steps;
+    for (*steps = 1; bytes_at(s.e.engine, DESCENT_PAGE_F32, 34, deep.options.depth) <= limit;) ++*steps;
     --*steps;
     assert_true(*steps > 1);
     descent_scheduler_destroy(s.scheduler);

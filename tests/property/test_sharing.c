@@ -186,7 +186,7 @@ static void held_pages_stay_and_idle_ones_go(void **state)
     (void)state;
     for (test_family chosen = 0; chosen < TEST_FAMILIES; chosen++) {
         setting probe = set_up(140, chosen, 0);
-        uint64_t needed = descent_cache_bytes_needed(probe.e.engine, DESCENT_PAGE_F32, TOKENS, probe.e.depth);
+        uint64_t needed = bytes_at(probe.e.engine, DESCENT_PAGE_F32, TOKENS, probe.e.depth);
         tear_down(&probe);
         setting s = set_up(140, chosen, needed + needed / 2);
         uint32_t *other = random_tokens(&s.e.r, &s.e.model, TOKENS);

@@ -172,14 +172,14 @@ static void equal_lists_share_pages(void **state)
     static const struct {
         descent_motion motion;
         size_t found; /* of the tokens that [0.5, 1.25, 2] was computed for */
-    } asked[] = {{{3, {0.5f, 1.25f, 2.0f}}, 64},
-                 {{3, {0.5f, 1.25f, 2.0f, 7.0f}}, 64},
-                 {{5, {0.5f, 1.25f, 2.0f, 2.0f, 2.0f}}, 64},
-                 {{4, {0.5f, 1.25f, 2.0f, 1.0f}}, 0},
-                 {{2, {0.5f, 1.25f}}, 0},
-                 {{3, {0.5f, 2.0f, 1.25f}}, 0},
-                 {{1, {0.5f}}, 0},
-                 {{0, {0.5f}}, 0}};
+    } asked[] = {{{.n_scales = 3, .step_scale = {0.5f, 1.25f, 2.0f}}, 64},
+                 {{.n_scales = 3, .step_scale = {0.5f, 1.25f, 2.0f, 7.0f}}, 64},
+                 {{.n_scales = 5, .step_scale = {0.5f, 1.25f, 2.0f, 2.0f, 2.0f}}, 64},
+                 {{.n_scales = 4, .step_scale = {0.5f, 1.25f, 2.0f, 1.0f}}, 0},
+                 {{.n_scales = 2, .step_scale = {0.5f, 1.25f}}, 0},
+                 {{.n_scales = 3, .step_scale = {0.5f, 2.0f, 1.25f}}, 0},
+                 {{.n_scales = 1, .step_scale = {0.5f}}, 0},
+                 {{.n_scales = 0, .step_scale = {0.5f}}, 0}};
     (void)state;
     for (size_t n = 0; n < 2 * sizeof asked / sizeof *asked; n++) {
         descent_motion motion = asked[n / 2].motion;

@@ -205,6 +205,13 @@ def test_steps_are_scaled(nrgpt, ids):
         nrgpt.sequence(step_scale=5)
     with pytest.raises(descent.Error, match="step_scale is 0 at step 1;"):
         nrgpt.sequence(step_scale=[1, 0])
+    with nrgpt.sequence(steps=2, sharing=False, momentum=0.5) as sequence:
+        sequence.append(ids)
+        sequence.finish()
+        first = twice.states[1] - twice.states[0]
+        np.testing.assert_allclose(sequence.states(), twice.final + 0.5 * first, rtol=0, atol=1e-5)
+    with pytest.raises(descent.Error, match="momentum is 1; expected"):
+        nrgpt.sequence(momentum=1)
     for wrong in ([], [1] * 65):
         with pytest.raises(descent.Error, match="expected 1 to 64"):
             nrgpt.sequence(step_scale=wrong)

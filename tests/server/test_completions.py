@@ -273,6 +273,8 @@ def test_an_exact_request_after_an_approximate_one_is_as_on_a_fresh_server(serve
     exact_one = {"max_tokens": 20, "seed": 4, "logprobs": 3}
     scaled = complete(server, "nrgpt-shakespeare", PROMPT, **exact_one, descent={"step_scale": 0.5})
     assert scaled["descent"]["step_scale"] == 0.5
+    heavy = complete(server, "nrgpt-shakespeare", PROMPT, **exact_one, descent={"momentum": 0.5})
+    assert heavy["descent"]["momentum"] == 0.5 and heavy["choices"] != scaled["choices"]
     listed = complete(server, "nrgpt-shakespeare", PROMPT, **exact_one, descent={"step_scale": [0.5, 0.5, 0.25]})
     assert listed["descent"]["step_scale"] == [0.5, 0.5, 0.25]
     got = complete(server, "nrgpt-shakespeare", PROMPT, **exact_one)

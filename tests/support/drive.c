@@ -94,6 +94,20 @@ void drive_logits(descent_batch *batch, const descent_sequence *sequence, size_t
     expect_ok(descent_batch_logits(batch, &reading, 1, logits, &status), &status);
 }
 
+uint64_t bytes_at(const descent_model *model, descent_page_type type, uint64_t tokens, descent_depth depth)
+{
+    descent_sequence_options options = {.depth = depth};
+    return descent_cache_bytes_needed(model, type, tokens, &options);
+}
+
+descent_motion motion_random(rng *r)
+{
+    descent_motion m = {.n_scales = (uint32_t)(rng_below(r, 2) ? 0 : rng_between(r, 1, 4))};
+    for (uint32_t t = 0; t < m.n_scales; t++) m.step_scale[t] = (float)rng_between(r, 1, 12) / 8;
+    if (rng_below(r, 2)) m.momentum = (float)rng_between(r, 1, 7) / 8;
+    return m;
+}
+
 descent_motion motion_scaled(float s)
 {
     return (descent_motion){.n_scales = 1, .step_scale = {s}};
@@ -129,7 +143,7 @@ static mates mates_create(descent_cache *cache, const descent_model *model, cons
             if (info->trained.steps[k]) depth.steps[k] = (uint16_t)rng_between(r, 1, 9);
         for (size_t n = 0; n < length; n++) own[n] = n < same && n < count ? tokens[n] : (uint32_t)rng_below(r, info->vocab);
         descent_sequence_options how = {.depth = depth, .no_sharing = !options->sharing};
-        if (descends(info) && rng_below(r, 2)) how.motion = motion_scaled((float)rng_between(r, 1, 8) / 4);
+        if (descends(info) && rng_below(r, 2)) how.motion = motion_random(r);
         if (options->exit.criterion != DESCENT_EXIT_NONE && rng_below(r, 2)) {
             how.exit = options->exit;
             how.exit.threshold *= (float)rng_between(r, 1, 4) / 2;

@@ -295,10 +295,16 @@ void reference_blank(reference_run *run)
                     run->at[p][t].slope[i] = NAN;
 }
 
-double reference_step_scale(const reference_request *request, size_t t)
+void reference_move(const reference_request *request, descent_site site, const double *x, const double *update, double *d,
+                    size_t width, double *next)
 {
-    size_t n = request->motion.n_scales;
-    return n ? (double)request->motion.step_scale[t < n ? t : n - 1] : 1.0;
+    const descent_motion *m = &request->motion;
+    size_t t = site.step, n = m->n_scales;
+    double s = n ? (double)m->step_scale[t < n ? t : n - 1] : 1.0;
+    for (size_t c = 0; c < width; c++) {
+        d[c] = (double)m->momentum * d[c] + s * update[c];
+        next[c] = x[c] - d[c];
+    }
 }
 
 void reference_apply(const reference_request *request, descent_site site, bool of_g, double *values, size_t width)

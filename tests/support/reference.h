@@ -41,7 +41,7 @@ typedef struct reference_step {
     double *history_change;            /* [L] E(g(t); keys of t) - E(g(t); keys of t-1) */
     double *update_norm;               /* [L] */
     double *relative_change;           /* [L] */
-    double *slope;                     /* [L] grad^T J R grad, at x(t) as the energy's gradient, the norm and the rate are there */
+    double *slope; /* [L] grad^T J R grad, at x(t) as the energy's gradient, the norm and the rate are there */
 } reference_step;
 
 typedef struct reference_run {
@@ -107,8 +107,10 @@ void reference_decide(const reference_request *request, reference_run *run, size
 /* Steps that tokens did not make have changed nothing: NaN. */
 void reference_blank(reference_run *run);
 
-/* s_t, what R and eta are multiplied by at step t. */
-double reference_step_scale(const reference_request *request, size_t t);
+/* A step of one token's descent: next from x [C] and `update`, what R (CEM: eta P) makes of the gradient. d [C] is what
+ * momentum keeps from step to step, zero before the first. */
+void reference_move(const reference_request *request, descent_site site, const double *x, const double *update, double *d,
+                    size_t width, double *next);
 /* Applies the request's changes of x (or of g) at a site to C numbers. */
 void reference_apply(const reference_request *request, descent_site site, bool of_g, double *values, size_t width);
 

@@ -162,28 +162,25 @@ static double energy_of(const test_model *model, const weights *w, const history
     return kind ? mlp(model, w, past->gates + i * model->hidden, g, gradient) : attention(model, w, past, i, g, gradient);
 }
 
-/* next = x - scale eta P gradient. Returns the slope of the energy along eta P gradient. */
-static double descend(const test_model *model, const weights *w, double scale, size_t t, const double *x,
-                      const double *gradient, double *next)
+/* update = eta P gradient. Returns the slope of the energy along it. */
+static double rated(const test_model *model, const weights *w, size_t t, const double *x, const double *gradient,
+                    double *update)
 {
     size_t C = model->width, rank = model->rank > 0 ? (size_t)model->rank : 0;
     double eta = w->eta[t < w->eta_entries ? t : w->eta_entries - 1];
-    double *step = test_alloc(C, sizeof *step);
     double *gu = test_alloc(rank, sizeof *gu), *gv = test_alloc(rank, sizeof *gv);
     if (rank) {
         reference_transposed(w->u, C, rank, gradient, gu);
         reference_transposed(w->v, C, rank, gradient, gv);
     }
     for (size_t c = 0; c < C; c++) {
-        step[c] = w->d ? softplus(w->d[c]) * gradient[c] : gradient[c];
-        if (rank) step[c] += reference_dot(w->u + c * rank, gv, rank) + reference_dot(w->v + c * rank, gu, rank);
-        next[c] = x[c] - scale * eta * step[c];
+        update[c] = w->d ? softplus(w->d[c]) * gradient[c] : gradient[c];
+        if (rank) update[c] += reference_dot(w->u + c * rank, gv, rank) + reference_dot(w->v + c * rank, gu, rank);
+        update[c] *= eta;
     }
-    double slope = eta * reference_slope(x, C, model->norm_epsilon, w->norm, true, gradient, step);
     free(gu);
     free(gv);
-    free(step);
-    return slope;
+    return reference_slope(x, C, model->norm_epsilon, w->norm, true, gradient, update);
 }
 
 static void compare(reference_step *before, reference_step *after, size_t count, size_t C)
@@ -228,7 +225,8 @@ static void run_program(const test_model *model, const reference_request *reques
 {
     size_t C = model->width, layer = program / 2, kind = program % 2, T = run->steps[program];
     weights w = weights_of(model, layer, kind);
-    double *gradient = test_alloc(C, sizeof *gradient);
+    double *gradient = test_alloc(C, sizeof *gradient), *update = test_alloc(C, sizeof *update);
+    double *momentum = test_alloc(run->count * C, sizeof *momentum);
     memcpy(run->at[program][0].x, h, run->count * C * sizeof *h);
     for (size_t t = 0; t <= T; t++) {
         reference_step *step = &run->at[program][t];
@@ -245,13 +243,16 @@ static void run_program(const test_model *model, const reference_request *reques
             if (t > 0) reference_decide(request, run, program, t - 1, i);
             if (t == T) continue;
             double *next = run->at[program][t + 1].x + i * C;
-            step->slope[i] = descend(model, &w, reference_step_scale(request, t), t, x, gradient, next);
+            step->slope[i] = rated(model, &w, t, x, gradient, update);
+            reference_move(request, site, x, update, momentum + i * C, C, next);
             if (run->used[program][i] <= t) memcpy(next, x, C * sizeof *x); /* it has stopped */
         }
         if (t > 0) compare(&run->at[program][t - 1], step, run->count, C);
     }
     memcpy(h, run->at[program][T].x, run->count * C * sizeof *h);
     free(gradient);
+    free(update);
+    free(momentum);
 }
 
 static history history_create(const test_model *model, size_t count)

@@ -145,21 +145,16 @@ static double feed_forward(const test_model *model, const weights *w, const doub
     return w->scale_ff * energy;
 }
 
-/* step = R gradient, next = x - scale step. Returns the slope of the energy along that step. */
-static double descend(const test_model *model, const weights *w, double scale, const double *x, const double *gradient,
-                      double *next)
+/* update = R gradient. Returns the slope of the energy along it. */
+static double rated(const test_model *model, const weights *w, const double *x, const double *gradient, double *update)
 {
     size_t C = model->width;
-    double *step = test_alloc(C, sizeof *step);
-    if (!strcmp(model->rate, "matrix")) reference_product(w->rate, C, C, gradient, step);
+    if (!strcmp(model->rate, "matrix")) reference_product(w->rate, C, C, gradient, update);
     for (size_t c = 0; c < C; c++) {
-        if (!strcmp(model->rate, "diag")) step[c] = w->rate[c] * gradient[c];
-        if (!strcmp(model->rate, "scalar")) step[c] = w->rate[0] * gradient[c];
-        next[c] = x[c] - scale * step[c];
+        if (!strcmp(model->rate, "diag")) update[c] = w->rate[c] * gradient[c];
+        if (!strcmp(model->rate, "scalar")) update[c] = w->rate[0] * gradient[c];
     }
-    double slope = reference_slope(x, C, model->norm_epsilon, w->norm_weight, model->rms, gradient, step);
-    free(step);
-    return slope;
+    return reference_slope(x, C, model->norm_epsilon, w->norm_weight, model->rms, gradient, update);
 }
 
 static size_t history_length(const test_model *model, size_t position)
@@ -215,7 +210,8 @@ reference_run reference_nrgpt(const test_model *model, const reference_request *
     reference_run run = reference_run_create(model, request);
     weights w = weights_of(model);
     double *keys = test_alloc(count * C, sizeof *keys), *earlier = test_alloc(count * C, sizeof *earlier);
-    double *gradients = test_alloc(count * C, sizeof *gradients);
+    double *gradients = test_alloc(count * C, sizeof *gradients), *update = test_alloc(C, sizeof *update);
+    double *momentum = test_alloc(count * C, sizeof *momentum);
     const double *tokens = test_model_find(model, "token_embd.weight");
     const double *positions = test_model_find(model, "position_embd.weight");
     for (size_t i = 0; i < count; i++)
@@ -228,7 +224,9 @@ reference_run reference_nrgpt(const test_model *model, const reference_request *
         for (size_t i = 0; i < count && t < run.steps[0]; i++) {
             const double *x = run.at[0][t].x + i * C;
             double *next = run.at[0][t + 1].x + i * C;
-            run.at[0][t].slope[i] = descend(model, &w, reference_step_scale(request, t), x, gradients + i * C, next);
+            descent_site site = {0, 0, (uint32_t)t, i};
+            run.at[0][t].slope[i] = rated(model, &w, x, gradients + i * C, update);
+            reference_move(request, site, x, update, momentum + i * C, C, next);
             if (run.used[0][i] <= t) memcpy(next, x, C * sizeof *x); /* it has stopped */
         }
     }
@@ -246,6 +244,8 @@ reference_run reference_nrgpt(const test_model *model, const reference_request *
     free(keys);
     free(earlier);
     free(gradients);
+    free(update);
+    free(momentum);
     free(w.h);
     return run;
 }

@@ -56,7 +56,7 @@ static void defaults(void **state)
         assert_string_equal(r.model_name, "chars");
         assert_true(r.n == 1 && r.best_of == 1 && r.max_tokens == 16 && r.logprobs == -1 && r.n_stop == 0);
         assert_false(r.echo || r.stream || r.include_usage || r.parse_special || r.trace || r.depth_capped);
-        assert_true(r.depth.steps[0] == 5 && r.depth.steps[1] == 0 && r.motion.n_scales == 0);
+        assert_true(r.depth.steps[0] == 5 && r.depth.steps[1] == 0 && r.motion.n_scales == 0 && r.motion.momentum == 0);
         assert_true(r.exit.criterion == DESCENT_EXIT_NONE && !r.exit_after_prompt);
         assert_int_equal(r.draft_steps, DESCENT_DRAFT_AUTO);
         assert_null(r.unknown_field);
@@ -236,8 +236,10 @@ static void defaults_of_later_fields(void **state)
               " 'schedule': 'fixed'}, 'solver': {'method': 'plain', 'nstep': 5, 'residual': 1e-4}}}");
     assert_true(r.motion.n_scales == 1 && r.motion.step_scale[0] == 4.0f && r.trace);
     request_release(&r);
-    r = reads(REQUEST_COMPLETION, "{'model': 'pair', 'prompt': 'a', 'descent': {'step_scale': [1, 0.5, 1e-300]}}");
-    assert_true(r.motion.n_scales == 3 && r.motion.step_scale[1] == 0.5f && r.motion.step_scale[2] > 0);
+    r = reads(REQUEST_COMPLETION,
+              "{'model': 'pair', 'prompt': 'a', 'descent': {'step_scale': [1, 0.5, 1e-300], 'momentum': 0.5}}");
+    assert_true(r.motion.n_scales == 3 && r.motion.step_scale[1] == 0.5f && r.motion.step_scale[2] > 0 &&
+                r.motion.momentum == 0.5f);
     request_release(&r);
     r = reads(REQUEST_COMPLETION, "{'model': 'flat', 'prompt': 'one', 'descent': {'step_scale': [1, 1]}}");
     request_release(&r);

@@ -138,7 +138,8 @@ class Model(Handle):
     def bytes_needed(self, tokens, steps=None, page_type="f32"):
         """Memory a sequence of so many tokens holds at this depth."""
         page = choice("page_type", page_type, _native.PAGE_TYPES)
-        return library.descent_cache_bytes_needed(self._pointer, page, tokens, self._core.depth(steps))
+        options = _native.SequenceOptions(depth=self._core.depth(steps))
+        return library.descent_cache_bytes_needed(self._pointer, page, tokens, options)
 
     # ---- Text
 
@@ -216,9 +217,9 @@ class Model(Handle):
             self._cache = self.cache()
         return self._cache
 
-    def sequence(self, steps=None, share_group=0, sharing=True, step_scale=1.0, exit=None):
-        """A new sequence in the model's default cache."""
-        return self._default_cache().sequence(steps, share_group, sharing, step_scale, exit)
+    def sequence(self, steps=None, **how):
+        """A new sequence in the model's default cache; `how` as Cache.sequence takes it."""
+        return self._default_cache().sequence(steps, **how)
 
     def restore(self, path):
         """The sequence that Sequence.save wrote to a file, in the default cache."""

@@ -53,7 +53,7 @@ class Exit(Structure):
 
 
 class Motion(Structure):
-    _fields_ = [("n_scales", c_uint32), ("step_scale", c_float * MAX_SCALES)]
+    _fields_ = [("n_scales", c_uint32), ("step_scale", c_float * MAX_SCALES), ("momentum", c_float)]
 
 
 class ModelInfo(Structure):
@@ -311,7 +311,7 @@ FUNCTIONS = {
     "descent_cache_create": (c_int, [_handle, POINTER(CacheOptions), _out, _status]),
     "descent_cache_destroy": (None, [_handle]),
     "descent_cache_describe": (CacheUsage, [_handle]),
-    "descent_cache_bytes_needed": (c_uint64, [_handle, c_int, c_uint64, Depth]),
+    "descent_cache_bytes_needed": (c_uint64, [_handle, c_int, c_uint64, POINTER(SequenceOptions)]),
     "descent_sequence_create": (c_int, [_handle, POINTER(SequenceOptions), _out, _status]),
     "descent_sequence_destroy": (None, [_handle]),
     "descent_sequence_append": (c_int, [_handle, _ids, c_size_t, _status]),

@@ -61,12 +61,12 @@ def exit_struct(exit):
     return fill(_native.Exit(criterion=_native.EXIT_STATE, threshold=0.03), **given)
 
 
-def motion_struct(step_scale):
+def motion_struct(step_scale, momentum):
     """A number, or a list of one for each step."""
     scales = np.atleast_1d(np.asarray(step_scale, np.float32)).ravel()
     if not 1 <= len(scales) <= _native.MAX_SCALES:
         raise Error(Code.BAD_ARGUMENT, f"step_scale has {len(scales)} numbers; expected 1 to {_native.MAX_SCALES}")
-    motion = fill(_native.Motion(), n_scales=len(scales))
+    motion = fill(_native.Motion(), n_scales=len(scales), momentum=momentum)
     for t, scale in enumerate(scales):
         motion.step_scale[t] = scale
     return motion
@@ -112,11 +112,11 @@ class Cache(Handle):
         self._batch_options = (max_rows, threads)
         self._batch = None
 
-    def sequence(self, steps=None, share_group=0, sharing=True, step_scale=1.0, exit=None):
+    def sequence(self, steps=None, share_group=0, sharing=True, step_scale=1.0, exit=None, momentum=0.0):
         """A new, empty sequence at depth `steps` (default: as trained), each of its steps step_scale times as long (a list: step t
-        step_scale[t] times, the last number also for all behind). `exit`: tokens
+        step_scale[t] times, the last number also for all behind) and with momentum. `exit`: tokens
         stop early once r_t is below this threshold; or a dict of threshold, min_steps, check_every, first."""
-        return Sequence._create(self, steps, share_group, sharing, step_scale, exit)
+        return Sequence._create(self, steps, share_group, sharing, exit, motion_struct(step_scale, momentum))
 
     def restore(self, path):
         """The sequence that Sequence.save wrote to a file."""
@@ -153,8 +153,8 @@ class Sequence(Handle):
         return self
 
     @classmethod
-    def _create(cls, cache, steps, share_group, sharing, step_scale, exit):
-        options = fill(_native.SequenceOptions(), depth=cache._core.depth(steps), motion=motion_struct(step_scale), exit=exit_struct(exit),
+    def _create(cls, cache, steps, share_group, sharing, exit, motion):
+        options = fill(_native.SequenceOptions(), depth=cache._core.depth(steps), motion=motion, exit=exit_struct(exit),
                        share_group=share_group, no_sharing=not sharing)
         handle = ctypes.c_void_p()
         with cache._gate.enter():

@@ -1,0 +1,390 @@
+/* test_motion.c: how a step moves (descent_motion): every kind of motion, of every family that descends, against the
+ * references; the same bits whatever way it is run, through pages that others share and deepen, rows taken out in the middle
+ * and files; and refused where it means nothing. step_scale alone is in test_step_scale.c; beside others, paused and drafted,
+ * motions run in test_scheduler.c, test_drafts.c and test_lifecycle.c. Pages hold 32 tokens (engine/cache.h). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache.h"
+#include "compare.h"
+#include "example.h"
+#include "model_file.h"
+
+enum { DESCENDING = 4 };
+static const test_family descending[DESCENDING] = {TEST_NRGPT, TEST_CEM, TEST_CEM_SWIGLU, TEST_LLAMA_CEM};
+
+typedef enum motion_kind { MOMENTUM, MOTIONS } motion_kind;
+
+/* A motion of a kind; one in two has step scales as well. */
+static descent_motion motion_of(motion_kind kind, rng *r)
+{
+    descent_motion m = {.n_scales = (uint32_t)(rng_below(r, 2) ? 0 : rng_between(r, 1, 4))};
+    for (uint32_t t = 0; t < m.n_scales; t++) m.step_scale[t] = (float)rng_between(r, 1, 12) / 8;
+    if (kind == MOMENTUM) m.momentum = (float)rng_between(r, 1, 9) / 10;
+    return m;
+}
+
+static bool has_kind(motion_kind kind, test_family chosen)
+{
+    (void)kind;
+    (void)chosen;
+    return true;
+}
+
+/* The round's kind and family; false where the family has no such motion. */
+static bool choose(size_t round, motion_kind *kind, test_family *chosen)
+{
+    *kind = (motion_kind)(round % MOTIONS);
+    *chosen = descending[round / MOTIONS % DESCENDING];
+    return has_kind(*kind, *chosen);
+}
+
+static const char *motion_words(const descent_motion *m)
+{
+    static char words[160];
+    (void)snprintf(words, sizeof words, "%u scales, momentum %g", m->n_scales, (double)m->momentum);
+    return words;
+}
+
+/* ---- Against the references -------------------------------------------------------------------------------------- */
+
+static void motions_are_the_references(void **state)
+{
+    (void)state;
+    for (size_t round = 0; round < test_rounds(24 * MOTIONS); round++) {
+        motion_kind kind;
+        test_family chosen;
+        rng r = rng_seeded(test_seed(400, round));
+        if (!choose(round, &kind, &chosen)) continue;
+        descent_motion motion = motion_of(kind, &r);
+        example_wish wish = {.family = chosen, .context = 40, .motion = motion};
+        example e = example_draw(test_seed(401, round), &wish);
+        drive_options options = {.depth = e.depth,
+                                 .motion = motion,
+                                 .chunks = (drive_chunks)(round % 3),
+                                 .mates = round % 2 ? 3 : 0,
+                                 .observe = OBSERVE_ALL,
+                                 .seed = round};
+        compare_about("seed %llu, %s, %s", (unsigned long long)test_seed(401, round), test_model_words(&e.model),
+                      motion_words(&motion));
+        outcome got = drive(e.engine, e.tokens, e.count, &options);
+        compare_outcome(&got, &e.expected);
+        outcome_free(&got);
+        example_free(&e);
+    }
+    compare_report();
+}
+
+/* Every kind does something to every family that has it. */
+static void motions_move(void **state)
+{
+    (void)state;
+    for (size_t round = 0; round < MOTIONS * DESCENDING; round++) {
+        motion_kind kind;
+        test_family chosen;
+        rng r = rng_seeded(test_seed(402, round));
+        if (!choose(round, &kind, &chosen)) continue;
+        example_wish wish = {.family = chosen, .context = 20, .count = 20};
+        example e = example_draw(test_seed(403, round), &wish);
+        drive_options options = {.depth = depth_of(chosen, 3, 3)};
+        outcome plain = drive(e.engine, e.tokens, e.count, &options);
+        options.motion = motion_of(kind, &r);
+        options.motion.n_scales = 0;
+        outcome moved = drive(e.engine, e.tokens, e.count, &options);
+        if (!memcmp(plain.logits, moved.logits, plain.count * plain.vocab * sizeof(float)))
+            compare_fail("%s changes nothing", motion_words(&options.motion));
+        outcome_free(&plain);
+        outcome_free(&moved);
+        example_free(&e);
+    }
+}
+
+/* ---- Ways to run it ---------------------------------------------------------------------------------------------- */
+
+static void widen(test_model *model)
+{
+    model->width = test_kinds(model->family) > 1 ? model->heads * (128 / model->heads / 2 * 2) : 121;
+    model->hidden = 203;
+}
+
+static void the_way_it_is_run_changes_nothing(void **state)
+{
+    static const drive_options ways[] = {{.threads = 4},
+                                         {.observe = OBSERVE_ALL, .threads = 2},
+                                         {.observe = OBSERVE_ALL, .chunks = DRIVE_SINGLE},
+                                         {.max_rows = 1},
+                                         {.max_rows = 3, .mates = 4, .chunks = DRIVE_UNEVEN},
+                                         {.chunks = DRIVE_UNEVEN, .mates = 7, .observe = OBSERVE_ALL},
+                                         {.chunks = DRIVE_UNEVEN, .mates = 20, .sharing = true, .threads = 2},
+                                         {.chunks = DRIVE_SINGLE, .mates = 7, .sharing = true}};
+    (void)state;
+    for (size_t round = 0; round < test_rounds(2 * MOTIONS); round++) {
+        motion_kind kind;
+        test_family chosen;
+        rng r = rng_seeded(test_seed(404, round));
+        if (!choose(round / 2 * (MOTIONS + 1) + round % 2 * MOTIONS, &kind, &chosen)) continue;
+        example_wish wish = {.family = chosen, .context = 70, .count = 66, .most = 6, .adjust = widen};
+        wish.motion = motion_of(kind, &r);
+        example e = example_draw(test_seed(405, round), &wish);
+        drive_options base = {
+            .depth = e.depth, .motion = wish.motion, .page_type = (descent_page_type)(round % DESCENT_PAGE_TYPES)};
+        outcome expected = drive(e.engine, e.tokens, e.count, &base), observed = {0};
+        for (size_t way = 0; way < sizeof ways / sizeof *ways; way++) {
+            drive_options options = ways[way];
+            options.depth = base.depth;
+            options.motion = base.motion;
+            options.page_type = base.page_type;
+            options.seed = test_seed(406, round * 100 + way);
+            compare_about("seed %llu, %s, %s, way %zu", (unsigned long long)test_seed(405, round), test_model_words(&e.model),
+                          motion_words(&wish.motion), way);
+            outcome got = drive(e.engine, e.tokens, e.count, &options);
+            compare_outcomes(&got, &expected);
+            if (options.observe && observed.seen) compare_records(got.seen, observed.seen);
+            if (options.observe && !observed.seen)
+                observed = got;
+            else
+                outcome_free(&got);
+        }
+        outcome_free(&observed);
+        outcome_free(&expected);
+        example_free(&e);
+    }
+}
+
+/* ---- Pages, pauses, files ---------------------------------------------------------------------------------------- */
+
+enum { TEXT = 3 * PAGE_TOKENS + 9, TIMES = 12 };
+
+typedef struct setting {
+    rng r;
+    test_model model;
+    uint32_t *tokens; /* [TEXT] */
+    descent_depth depth;
+    descent_motion motion;
+    descent_model *engine;
+    descent_cache *cache;
+    descent_batch *batch;
+} setting;
+
+static setting set_up(uint64_t test, size_t round, motion_kind kind, test_family chosen)
+{
+    setting s = {.r = rng_seeded(test_seed(test, round))};
+    s.model = random_model(&s.r, chosen, TEXT);
+    s.tokens = random_tokens(&s.r, &s.model, TEXT);
+    s.depth = depth_of(chosen, rng_between(&s.r, 2, 6), rng_between(&s.r, 2, 6));
+    s.motion = motion_of(kind, &s.r);
+    s.engine = drive_open_test_model(&s.model);
+    s.cache = drive_cache(s.engine, DESCENT_PAGE_F32, 0);
+    s.batch = drive_batch(s.cache, 0, 1);
+    compare_about("seed %llu, %s at depth %u,%u, %s", (unsigned long long)test_seed(test, round), test_model_words(&s.model),
+                  s.depth.steps[0], s.depth.steps[1], motion_words(&s.motion));
+    return s;
+}
+
+static void tear_down(setting *s)
+{
+    descent_batch_destroy(s->batch);
+    descent_cache_usage usage = descent_cache_describe(s->cache);
+    assert_int_equal(usage.pages, usage.idle_pages);
+    descent_cache_destroy(s->cache);
+    descent_model_close(s->engine);
+    test_model_free(&s->model);
+    free(s->tokens);
+}
+
+static outcome alone(const setting *s, descent_depth depth, size_t count)
+{
+    drive_options options = {.depth = depth, .motion = s->motion};
+    return drive(s->engine, s->tokens, count, &options);
+}
+
+static void expect_alone(const setting *s, const descent_sequence *sequence, const outcome *expected)
+{
+    outcome got = drive_read(s->batch, s->engine, sequence);
+    compare_outcomes(&got, expected);
+    outcome_free(&got);
+}
+
+/* Rows leave in the middle of their descents again and again, tokens are cut off and come back, T grows, and the sequence goes
+ * through a file: what comes out is what comes out alone, at the depth asked last. */
+static void interrupted_descents_go_on(void **state)
+{
+    (void)state;
+    for (size_t round = 0; round < test_rounds(8 * MOTIONS); round++) {
+        motion_kind kind;
+        test_family chosen;
+        if (!choose(round, &kind, &chosen)) continue;
+        setting s = set_up(407, round, kind, chosen);
+        bool deepens = descent_model_describe(s.engine)->deepens;
+        descent_status status;
+        descent_sequence_options how = {.depth = s.depth, .motion = s.motion};
+        if (deepens) how.depth.steps[0] = 1;
+        descent_sequence *sequence = drive_sequence_as(s.cache, &how, s.tokens, TEXT);
+        for (size_t n = 0; n < TIMES; n++) {
+            size_t added, most = rng_between(&s.r, 1, TEXT);
+            expect_ok(descent_batch_add(s.batch, sequence, most, &added, &status), &status);
+            for (size_t steps = rng_below(&s.r, 5); steps > 0; steps--)
+                expect_ok(descent_batch_step(s.batch, NULL, &status), &status);
+            descent_batch_remove(s.batch, sequence);
+            if (n % 4 == 1) {
+                size_t kept = rng_between(&s.r, 1, TEXT);
+                expect_ok(descent_sequence_truncate(sequence, kept, &status), &status);
+                drive_append(sequence, s.tokens + kept, TEXT - kept);
+            }
+            if (n % 4 == 2) {
+                expect_ok(descent_sequence_save(sequence, scratch_path("moving"), &status), &status);
+                descent_sequence_destroy(sequence);
+                expect_ok(descent_sequence_restore(s.cache, scratch_path("moving"), &sequence, &status), &status);
+            }
+            descent_depth deeper = descent_sequence_depth(sequence);
+            if (deepens && deeper.steps[0] < s.depth.steps[0]) {
+                deeper.steps[0]++;
+                expect_ok(descent_sequence_set_depth(sequence, deeper, &status), &status);
+            }
+        }
+        expect_ok(descent_sequence_set_depth(sequence, s.depth, &status), &status);
+        drive_finish(s.batch, sequence);
+        outcome expected = alone(&s, s.depth, TEXT);
+        expect_alone(&s, sequence, &expected);
+        outcome_free(&expected);
+        descent_sequence_destroy(sequence);
+        tear_down(&s);
+    }
+}
+
+/* Tokens that came from others in a new sequence of all of TEXT but the last `behind` tokens; it is what it is alone. */
+static size_t found(setting *s, descent_depth depth, const descent_motion *motion, size_t behind)
+{
+    descent_motion own = s->motion;
+    s->motion = *motion;
+    descent_sequence_options how = {.depth = depth, .motion = *motion};
+    uint64_t hits = descent_cache_describe(s->cache).shared_hits;
+    descent_sequence *sequence = drive_sequence_as(s->cache, &how, s->tokens, TEXT - behind);
+    size_t tokens = (size_t)(descent_cache_describe(s->cache).shared_hits - hits) * PAGE_TOKENS;
+    drive_finish(s->batch, sequence);
+    outcome expected = alone(s, depth, TEXT - behind);
+    float *logits = test_alloc(expected.vocab, sizeof *logits);
+    drive_logits(s->batch, sequence, TEXT - behind - 1, logits);
+    compare_bits(logits, expected.logits + (TEXT - behind - 1) * expected.vocab, expected.vocab, "logits of the last token");
+    free(logits);
+    outcome_free(&expected);
+    descent_sequence_destroy(sequence);
+    s->motion = own;
+    return tokens;
+}
+
+/* Whoever moves alike shares pages, and deepens those of others where the model does; nobody else sees them. */
+static void pages_are_shared_between_equal_motions(void **state)
+{
+    (void)state;
+    const size_t whole = TEXT / PAGE_TOKENS * PAGE_TOKENS;
+    for (size_t round = 0; round < test_rounds(6 * MOTIONS); round++) {
+        motion_kind kind;
+        test_family chosen;
+        if (!choose(round, &kind, &chosen)) continue;
+        setting s = set_up(408, round, kind, chosen);
+        bool deepens = descent_model_describe(s.engine)->deepens;
+        descent_motion plain = {.n_scales = 0}, other = s.motion;
+        other.momentum = other.momentum > 0.5f ? other.momentum - 0.25f : other.momentum + 0.25f;
+        descent_depth depth = s.depth;
+        assert_int_equal(found(&s, depth, &s.motion, 0), 0);
+        assert_int_equal(found(&s, depth, &s.motion, 0), whole);
+        for (size_t n = 0; n < 3 && deepens; n++) {
+            depth.steps[0] = (uint16_t)rng_between(&s.r, 1, 9);
+            assert_true(found(&s, depth, &s.motion, rng_below(&s.r, 40)) >= whole - 2 * PAGE_TOKENS);
+        }
+        assert_int_equal(found(&s, s.depth, &plain, 0), 0);
+        assert_int_equal(found(&s, s.depth, &other, 0), 0);
+        tear_down(&s);
+    }
+}
+
+/* ---- Memory ------------------------------------------------------------------------------------------------------ */
+
+/* A sequence holds what is said to be needed, and needs all of it. */
+static void memory_is_as_reckoned(void **state)
+{
+    (void)state;
+    for (size_t round = 0; round < test_rounds(2 * MOTIONS); round++) {
+        motion_kind kind;
+        test_family chosen;
+        if (!choose(round % MOTIONS + round / MOTIONS * MOTIONS, &kind, &chosen)) continue;
+        setting s = set_up(409, round, kind, chosen);
+        const descent_model_info *info = descent_model_describe(s.engine);
+        descent_sequence_options how = {.depth = s.depth, .motion = s.motion}, plain = {.depth = s.depth};
+        uint64_t needed = descent_cache_bytes_needed(s.engine, DESCENT_PAGE_F32, TEXT, &how);
+        uint64_t more = info->deepens && s.motion.momentum > 0 ? 4 * PAGE_TOKENS * (uint64_t)info->width * sizeof(float) : 0;
+        assert_int_equal(needed, descent_cache_bytes_needed(s.engine, DESCENT_PAGE_F32, TEXT, &plain) + more);
+        for (size_t n = 0; n < 2; n++) {
+            descent_cache *cache = drive_cache(s.engine, DESCENT_PAGE_F32, needed - n);
+            descent_batch *batch = drive_batch(cache, 0, 1);
+            descent_sequence *sequence = drive_sequence_as(cache, &how, s.tokens, TEXT);
+            descent_status status;
+            descent_code code = descent_batch_finish(batch, sequence, &status);
+            expect_code(code, n ? DESCENT_LIMIT : DESCENT_OK, &status, NULL);
+            if (n == 0) assert_int_equal(descent_cache_describe(cache).bytes, needed);
+            descent_sequence_destroy(sequence);
+            descent_batch_destroy(batch);
+            descent_cache_destroy(cache);
+        }
+        tear_down(&s);
+    }
+}
+
+/* ---- Refusals ---------------------------------------------------------------------------------------------------- */
+
+typedef struct refusal {
+    descent_motion motion;
+    const char *words;
+} refusal;
+
+static void what_is_no_motion_is_refused(void **state)
+{
+    static const refusal wrong[] = {{{.momentum = -0.125f}, "momentum is -0.125"},
+                                    {{.momentum = 1.0f}, "momentum is 1; expected at least 0 and less than 1"},
+                                    {{.momentum = NAN}, "momentum is"},
+                                    {{.momentum = INFINITY}, "momentum is inf"}};
+    static const refusal moving[] = {{{.momentum = 0.5f}, "does not descend an energy"}};
+    (void)state;
+    for (test_family chosen = 0; chosen < TEST_FAMILIES; chosen++) {
+        example_wish wish = {.family = chosen, .context = 8};
+        example e = example_draw(test_seed(410, chosen), &wish);
+        descent_cache *cache = drive_cache(e.engine, DESCENT_PAGE_F32, 0);
+        descent_sequence *sequence = NULL;
+        descent_status status;
+        for (size_t n = 0; n < sizeof wrong / sizeof *wrong; n++) {
+            descent_sequence_options how = {.motion = wrong[n].motion};
+            descent_code code = descent_sequence_create(cache, &how, &sequence, &status);
+            expect_code(code, DESCENT_BAD_ARGUMENT, &status, wrong[n].words);
+            assert_int_equal(descent_cache_bytes_needed(e.engine, DESCENT_PAGE_F32, 8, &how), UINT64_MAX);
+        }
+        for (size_t n = 0; n < sizeof moving / sizeof *moving && !test_descends(chosen); n++) {
+            descent_sequence_options how = {.motion = moving[n].motion};
+            descent_code code = descent_sequence_create(cache, &how, &sequence, &status);
+            expect_code(code, DESCENT_UNSUPPORTED, &status, moving[n].words);
+        }
+        descent_cache_destroy(cache);
+        example_free(&e);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(motions_are_the_references),
+                                       cmocka_unit_test(motions_move),
+                                       cmocka_unit_test(the_way_it_is_run_changes_nothing),
+                                       cmocka_unit_test(interrupted_descents_go_on),
+                                       cmocka_unit_test(pages_are_shared_between_equal_motions),
+                                       cmocka_unit_test(memory_is_as_reckoned),
+                                       cmocka_unit_test(what_is_no_motion_is_refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -237,13 +237,27 @@ static descent_code check_origins(const descent_sequence *s, size_t position, de
     return DESCENT_OK;
 }
 
+/* Its tokens take one step more, to read their energy at x(T). */
+static bool measures(const descent_sequence *s)
+{
+    return s->cache->model->family->measures && (s->observe & DESCENT_OBSERVE_FINAL);
+}
+
 /* Memory for the whole descent of the token at `position`. */
 static descent_code reserve(const descent_sequence *s, size_t position, descent_status *status)
 {
+<<<<<<< Updated upstream
     bool measures = s->cache->model->family->measures && (s->observe & DESCENT_OBSERVE_FINAL);
     size_t block = position / PAGE_TOKENS;
     for (size_t k = measures ? 0 : block; k <= block; k++) {
         descent_code code = page_reserve(s->cache, s->pages[k], sequence_needs(s), status);
+=======
+    const descent_model *model = s->cache->model;
+    uint32_t planes = planes_at(model, s->depth, &s->seed.exit, s->observe);
+    size_t block = position / PAGE_TOKENS;
+    for (size_t k = measures(s) ? 0 : block; k <= block; k++) {
+        descent_code code = page_reserve(s->cache, s->pages[k], planes, status);
+>>>>>>> Stashed changes
         if (code != DESCENT_OK) return code;
     }
     return DESCENT_OK;
@@ -394,7 +408,7 @@ static bool advance(descent_batch *b, row *r)
     }
     if (resumes(b) && r->stops) page_stop(b->cache, p, slot, r->progress);
     if (!sequence_done(s, r->position)) return false;
-    r->measuring = model->family->measures && (s->observe & DESCENT_OBSERVE_FINAL);
+    r->measuring = measures(s);
     return !r->measuring;
 }
 
@@ -424,7 +438,9 @@ static void settle(descent_batch *b, size_t n, descent_step_report *report)
         report->diverged += s->ended != DESCENT_OK;
         mark_pages(b, s);
         sequence_count(s);
-        sequence_publish(s, false);
+        /* Rows that will read their energy at x(T) have had a plane made for it in every page before theirs: the sequence keeps
+         * these pages until they have left. */
+        if (!measures(s)) sequence_publish(s, false);
     }
 }
 

@@ -242,7 +242,9 @@ static size_t observe_in_time(descent_generation *g, size_t most)
     descent_sequence *s = g->sequence;
     if (!g->observe || g->observing) return most;
     size_t next = s->batch ? s->next_row : s->finished; /* rows that stopped early are no longer among s->rows */
-    if (next < g->observe_from) return most < g->observe_from - next ? most : g->observe_from - next;
+    size_t before = 0; /* rows; those that have nothing left to do, having stopped at a smaller depth, are none */
+    for (size_t i = next; i < g->observe_from && before < most; i++) before += !sequence_done(s, i);
+    if (before > 0) return before;
     if (s->rows > 0) return 0;
     g->observing = descent_sequence_observe(s, g->observe, relay, g, NULL) == DESCENT_OK;
     s->observe_last = g->sweep != NULL;

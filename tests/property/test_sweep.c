@@ -98,11 +98,31 @@ static void add_cost(const descents *d, size_t i, const descent_model_cost *cost
     }
 }
 
-static descent_measure measured_alone(const descent_model *model, const descent_sweep_options *o, descent_depth depth)
+/* What is said of a depth at which a state is not finite. */
+static descent_measure diverged(const descent_model *model, const descent_model_cost *cost, const descent_sweep_options *o,
+                                descent_depth depth)
 {
     const descent_model_info *info = descent_model_describe(model);
-    descent_measure m = {.depth = depth, .predictions = o->count - o->first, .items = o->count - o->first, .tokens = o->count - 1};
-    descent_cache *cache = drive_cache(model, DESCENT_PAGE_F32, 0);
+    descent_measure m = {.depth = depth, .code = DESCENT_DIVERGED, .predictions = o->count - o->first, .tokens = o->count - 1};
+    m.items = m.predictions;
+    m.nats = m.energy = m.relative_change = NAN;
+    for (size_t i = 0; i < m.tokens; i++) {
+        descent_token_cost token = descent_cost_token(cost, depth, i + 1 - cost->strict);
+        for (uint32_t k = 0; k < info->kinds; k++) m.token_steps += info->layers * sublayer_steps_at(depth, k);
+        m.cost.weights += token.weights;
+        m.cost.attention += token.attention;
+    }
+    m.cost.head = m.predictions * info->vocab * info->width;
+    return m;
+}
+
+static descent_measure measured_alone(const descent_model *model, const descent_sweep_options *o, descent_page_type page_type,
+                                      descent_depth depth)
+{
+    const descent_model_info *info = descent_model_describe(model);
+    descent_measure m = {
+        .depth = depth, .predictions = o->count - o->first, .items = o->count - o->first, .tokens = o->count - 1};
+    descent_cache *cache = drive_cache(model, page_type, 0);
     descent_batch *batch = drive_batch(cache, 0, 1);
     descent_sequence_options how = o->how;
     how.depth = depth;
@@ -117,7 +137,12 @@ static descent_measure measured_alone(const descent_model *model, const descent_
     for (size_t i = 0; i + 1 < o->count; i++) {
         bool right;
         drive_append(sequence, &o->tokens[i], 1);
-        drive_finish(batch, sequence);
+        descent_code code = descent_batch_finish(batch, sequence, &status);
+        if (code == DESCENT_DIVERGED) {
+            m = diverged(model, &cost, o, depth);
+            break;
+        }
+        expect_ok(code, &status);
         add_cost(&d, i, &cost, &m);
         if (i + 1 < o->first) continue;
         drive_logits(batch, sequence, i, logits);
@@ -263,10 +288,10 @@ static swept *swept_draw(const example *e, rng *r, size_t longest)
     return s;
 }
 
-static void expect_alone(const descent_model *model, swept *s)
+static void expect_alone(const descent_model *model, descent_page_type page_type, swept *s)
 {
     s->options.tokens = s->tokens;
-    for (size_t d = 0; d < s->options.n_depths; d++) s->alone[d] = measured_alone(model, &s->options, s->depths[d]);
+    for (size_t d = 0; d < s->options.n_depths; d++) s->alone[d] = measured_alone(model, &s->options, page_type, s->depths[d]);
 }
 
 static example draw(uint64_t test, size_t round)
@@ -275,43 +300,536 @@ static example draw(uint64_t test, size_t round)
     return example_draw(test_seed(test, round), &wish);
 }
 
-/* ---- Tests --------------------------------------------------------------------------------------------------------- */
+/* ---- Alone --------------------------------------------------------------------------------------------------------- */
 
 static const descent_scheduler_options ways[] = {{.threads = 1}, {.threads = 2, .chunk = 5}, {.threads = 1, .chunk = 1}};
 
-static uint64_t most_steps(const swept *s, const descent_model *model)
+/* Row steps of all depths, and of the largest. */
+static uint64_t count_steps(const swept *s, const test_model *model, uint64_t *largest)
 {
-    return descent_sweep_steps(model, s->depths, s->options.n_depths, s->options.count - 1);
+    uint64_t all = 0;
+    *largest = 0;
+    for (size_t d = 0; d < s->options.n_depths; d++) {
+        uint64_t steps = (s->options.count - 1) * row_steps_at(model, s->depths[d]);
+        *largest = steps > *largest ? steps : *largest;
+        all += steps;
+    }
+    return all;
 }
 
 static void a_sweep_measures_what_each_depth_is_alone(void **state)
 {
     (void)state;
-    for (size_t round = 0; round < test_rounds(5 * TEST_FAMILIES); round++) {
+    for (size_t round = 0; round < test_rounds(8 * TEST_FAMILIES); round++) {
         example e = draw(400, round);
         swept *s = swept_draw(&e, &e.r, CONTEXT + 1);
-        expect_alone(e.engine, s);
-        run_alone(e.engine, s, &ways[round % 3]);
+        descent_scheduler_options way = ways[round % 3];
+        way.cache.page_type = (descent_page_type)(round / 3 % DESCENT_PAGE_TYPES);
+        expect_alone(e.engine, way.cache.page_type, s);
+        run_alone(e.engine, s, &way);
         compare_swept(s, false);
         assert_false(s->result.shared);
         assert_int_equal(s->result.pauses, 0);
-        uint64_t longest = 0, all = 0, steps = most_steps(s, e.engine);
-        for (size_t d = 0; d < s->options.n_depths; d++) {
-            uint64_t of = (s->options.count - 1) * row_steps_at(&e.model, s->depths[d]);
-            longest = of > longest ? of : longest;
-            all += of;
-        }
-        assert_int_equal(steps, test_deepens(e.model.family) ? longest : all);
-        /* what is asked twice in a row is run once */
-        if (test_deepens(e.model.family)) assert_int_equal(s->result.row_steps, steps);
-        assert_true(s->result.row_steps <= steps);
         free(s);
         example_free(&e);
     }
 }
 
+static void where_the_model_deepens_it_is_one_pass(void **state)
+{
+    (void)state;
+    for (size_t round = 0; round < test_rounds(3 * TEST_FAMILIES); round++) {
+        example e = draw(401, round);
+        swept *s = swept_draw(&e, &e.r, CONTEXT + 1);
+        uint64_t largest, all = count_steps(s, &e.model, &largest), wanted = test_deepens(e.model.family) ? largest : all;
+        size_t twice = 0; /* what is asked again and again in a row is run once */
+        for (size_t d = 1; d < s->options.n_depths; d++)
+            if (!memcmp(&s->depths[d], &s->depths[d - 1], sizeof s->depths[d]))
+                twice += (s->options.count - 1) * row_steps_at(&e.model, s->depths[d]);
+        s->options.how.no_sharing = true; /* where a depth comes again, pages of its first time would do */
+        run_alone(e.engine, s, &ways[round % 2]);
+        assert_int_equal(descent_sweep_steps(e.engine, s->depths, s->options.n_depths, s->options.count - 1), wanted);
+        assert_int_equal(s->result.row_steps, test_deepens(e.model.family) ? largest : all - twice);
+        free(s);
+        example_free(&e);
+    }
+}
+
+/* Each token stops where it does at each depth alone; those that all have stopped are read once more at the next one. */
+static void early_exit_is_that_of_each_depth(void **state)
+{
+    static const float thresholds[] = {0.02f, 0.1f, 0.3f, 1.0f};
+    uint64_t saved = 0;
+    (void)state;
+    for (size_t round = 0; round < test_rounds(8 * TEST_FAMILIES); round++) {
+        example e = draw(402, round);
+        swept *s = swept_draw(&e, &e.r, CONTEXT + 1);
+        if (test_descends(e.model.family)) {
+            s->options.how.exit = (descent_exit){.criterion = DESCENT_EXIT_STATE, .threshold = thresholds[round / 3 % 4]};
+            s->options.how.exit.min_steps = (uint16_t)rng_between(&e.r, 1, 2);
+            s->options.how.exit.first = rng_below(&e.r, 2) ? 0 : (uint32_t)rng_below(&e.r, s->options.count);
+            if (rng_below(&e.r, 2)) s->options.how.motion = motion_scaled(0.75f);
+            expect_alone(e.engine, DESCENT_PAGE_F32, s);
+            run_alone(e.engine, s, &ways[round % 3]);
+            compare_swept(s, false);
+            for (size_t d = 0; d < s->options.n_depths; d++)
+                saved += (s->options.count - 1) * row_steps_at(&e.model, s->depths[d]) - s->measures[d].token_steps;
+        }
+        free(s);
+        example_free(&e);
+    }
+    assert_true(saved > 0);
+}
+
+/* ---- Against the references ---------------------------------------------------------------------------------------- */
+
+/* What the reference makes of a measure, and how far from it one may be that is within tolerance everywhere. */
+typedef struct bounds {
+    double nats, energy, change;
+    double nats_off, energy_off, change_off;
+    size_t right, right_off, converged;
+    bool close; /* some r is so near the threshold that it may lie on either side */
+} bounds;
+
+static double largest_of(const double *values, size_t n)
+{
+    double largest = 1;
+    for (size_t i = 0; i < n; i++) largest = fmax(largest, fabs(values[i]));
+    return largest;
+}
+
+static void add_reference_prediction(const double *logits, size_t vocab, uint32_t token, bounds *b)
+{
+    double largest = logits[0], sum = 0, second = -INFINITY, tolerance = 2e-5 * largest_of(logits, vocab);
+    size_t likeliest = 0;
+    for (size_t v = 1; v < vocab; v++)
+        if (logits[v] > largest) largest = logits[likeliest = v];
+    for (size_t v = 0; v < vocab; v++) {
+        sum += exp(logits[v] - largest);
+        if (v != likeliest) second = fmax(second, logits[v]);
+    }
+    b->nats += log(sum) + largest - logits[token];
+    b->nats_off += 2 * tolerance;
+    b->right += likeliest == token;
+    b->right_off += largest - second <= 2 * tolerance;
+}
+
+static void add_reference_ends(const reference_run *run, const example *e, size_t i, double threshold, bounds *b)
+{
+    double change = -1;
+    for (size_t p = 0; p < run->programs; p++) {
+        size_t kind = p % run->kinds;
+        double energy = reference_energy(run->at[p] + run->steps[p], i);
+        if (test_has_energy(e->model.family, kind)) {
+            b->energy += energy;
+            b->energy_off += 1e-4 * fmax(1, fabs(energy)) * DESCENT_MAX_TERMS;
+        }
+        if (test_has_depth(e->model.family, kind)) change = fmax(change, run->at[p][run->steps[p] - 1].relative_change[i]);
+    }
+    b->change += change;
+    b->change_off += 1e-4 * fmax(1, fabs(change));
+    b->converged += change < threshold;
+    b->close = b->close || fabs(change - threshold) < 2e-4 * fmax(1, fabs(change));
+}
+
+static bool refer(const example *e, const swept *s, descent_depth depth, bounds *b)
+{
+    reference_request request = {
+        .tokens = s->tokens, .count = s->options.count - 1, .depth = depth, .motion = s->options.how.motion};
+    reference_run run = reference_compute(&e->model, &request);
+    *b = (bounds){.nats = 0};
+    for (size_t i = s->options.first - 1; i + 1 < s->options.count; i++) {
+        add_reference_prediction(run.logits + i * run.vocab, run.vocab, s->tokens[i + 1], b);
+        add_reference_ends(&run, e, i, (double)s->options.threshold, b);
+    }
+    bool steady = reference_sensitivity(&e->model, &request, &run) < 0.03;
+    reference_free(&run);
+    return steady && !b->close;
+}
+
+static void within(double got, double expected, double off, const char *what, size_t depth)
+{
+    if (!(fabs(got - expected) <= off))
+        compare_fail("depth %zu: %s is %.9g, of the reference %.9g, allowed %.2g", depth, what, got, expected, off);
+}
+
+static void measures_are_the_references(void **state)
+{
+    size_t compared = 0;
+    (void)state;
+    for (size_t round = 0; round < test_rounds(6 * TEST_FAMILIES); round++) {
+        example e = draw(403, round);
+        swept *s = swept_draw(&e, &e.r, 50);
+        bool depths = test_has_depth(e.model.family, 0) || test_has_depth(e.model.family, 1);
+        s->options.energy = s->options.convergence = true;
+        if (test_descends(e.model.family) && round % 2) s->options.how.motion = motion_scaled(1.25f);
+        run_alone(e.engine, s, &ways[0]);
+        for (size_t d = 0; d < s->options.n_depths; d++) {
+            const descent_measure *m = &s->measures[d];
+            bounds b;
+            if (!refer(&e, s, s->depths[d], &b)) continue;
+            compared++;
+            within(m->nats, b.nats, b.nats_off, "nats", d);
+            within((double)m->right, (double)b.right, (double)b.right_off, "right", d);
+            if (test_descends(e.model.family))
+                within(m->energy, b.energy, b.energy_off, "energy", d);
+            else
+                assert_true(isnan(m->energy));
+            if (depths) {
+                within(m->relative_change, b.change, b.change_off, "r", d);
+                assert_int_equal(m->converged, b.converged);
+            } else {
+                assert_true(isnan(m->relative_change));
+            }
+        }
+        free(s);
+        example_free(&e);
+    }
+    assert_true(compared > test_rounds(6 * TEST_FAMILIES));
+}
+
+/* ---- Beside others ------------------------------------------------------------------------------------------------- */
+
+/* Sweeps of one model, and texts that are generated meanwhile. */
+typedef struct crowd {
+    swept *sweeps[MOST_SWEEPS];
+    size_t n_sweeps;
+    scheduled texts[MOST_SWEEPS];
+    uint32_t *prompts[MOST_SWEEPS];
+    size_t n_texts;
+} crowd;
+
+/* Each sweep is run alone first, to the bits that it must have. Some begin as others do, so that pages are shared. */
+static crowd crowd_draw(const example *e, rng *r, size_t n)
+{
+    crowd c = {.n_sweeps = n, .n_texts = n};
+    for (size_t i = 0; i < n; i++) {
+        swept *s = c.sweeps[i] = swept_draw(e, r, CONTEXT + 1);
+        if (i > 0 && rng_below(r, 2)) {
+            const swept *other = c.sweeps[rng_below(r, i)];
+            size_t same = other->options.count < s->options.count ? other->options.count : s->options.count;
+            memcpy(s->tokens, other->tokens, (same < 65 ? same : 65) * sizeof *s->tokens);
+        }
+        if (test_descends(e->model.family) && rng_below(r, 3) == 0)
+            s->options.how.exit = (descent_exit){.criterion = DESCENT_EXIT_STATE, .threshold = 0.2f};
+        run_alone(e->engine, s, &ways[0]);
+        memcpy(s->alone, s->measures, sizeof s->alone);
+        s->options.background = rng_below(r, 2);
+        size_t count = rng_between(r, 1, CONTEXT - 10);
+        c.prompts[i] = random_tokens(r, &e->model, count);
+        c.texts[i] = (scheduled){.options = {.prompt = c.prompts[i],
+                                             .prompt_count = count,
+                                             .limit = rng_between(r, 1, 9),
+                                             .depth = random_depth(r, &e->model, 6),
+                                             .sampling = descent_sampling_defaults()}};
+    }
+    return c;
+}
+
+static void crowd_free(crowd *c)
+{
+    for (size_t i = 0; i < c->n_sweeps; i++) {
+        free(c->sweeps[i]);
+        scheduled_free(&c->texts[i]);
+        free(c->prompts[i]);
+    }
+}
+
+/* All at once, the texts among the sweeps; the first text waits so that there is something to begin beside. Returns pauses. */
+static uint64_t run_crowd(const example *e, crowd *c, const descent_scheduler_options *how)
+{
+    gathering with;
+    uint64_t pauses = 0, row_steps = 0;
+    descent_scheduler *scheduler = scheduled_start(e->engine, how);
+    gathering_begin(&with);
+    for (size_t i = 0; i < c->n_texts; i++) c->texts[i] = (scheduled){.options = c->texts[i].options, .gate = i == 0};
+    for (size_t i = 0; i < c->n_sweeps; i++) {
+        submit(scheduler, &with, c->sweeps[i]);
+        scheduled_submit(scheduler, e->engine, &with, &c->texts[i]);
+        if (i == 0) gathering_wait_for_gate(&with);
+    }
+    gathering_open(&with);
+    gathering_wait(&with, 2 * c->n_sweeps);
+    for (size_t i = 0; i < c->n_sweeps; i++) {
+        compare_swept(c->sweeps[i], true);
+        pauses += c->sweeps[i]->result.pauses;
+        row_steps += c->sweeps[i]->result.row_steps + c->texts[i].report.row_steps;
+        scheduled_free(&c->texts[i]);
+    }
+    descent_scheduler_state state = descent_scheduler_describe(scheduler);
+    assert_int_equal(state.row_steps, row_steps);
+    assert_int_equal(state.running + state.waiting + state.rows, 0);
+    assert_int_equal(state.cache.pages, state.cache.idle_pages);
+    descent_scheduler_destroy(scheduler);
+    gathering_finish(&with);
+    return pauses;
+}
+
+static void the_same_bits_whatever_runs_beside(void **state)
+{
+    (void)state;
+    for (size_t round = 0; round < test_rounds(2 * TEST_FAMILIES); round++) {
+        example e = draw(404, round);
+        crowd c = crowd_draw(&e, &e.r, MOST_SWEEPS);
+        for (size_t n = 0; n < 3; n++) (void)run_crowd(&e, &c, &ways[n]);
+        crowd_free(&c);
+        example_free(&e);
+    }
+}
+
+/* So little memory that most must make room for others, again and again. */
+static void pauses_change_no_measure(void **state)
+{
+    uint64_t pauses = 0;
+    (void)state;
+    for (size_t round = 0; round < test_rounds(2 * TEST_FAMILIES); round++) {
+        example e = draw(405, round);
+        crowd c = crowd_draw(&e, &e.r, 8);
+        descent_scheduler_options way = ways[round % 2];
+        descent_depth deepest = {{8, 8}}; /* one more than any, for energies behind the last step */
+        for (uint32_t k = 0; k < DESCENT_MAX_KINDS; k++)
+            if (!descent_model_describe(e.engine)->trained.steps[k]) deepest.steps[k] = 0;
+        uint64_t bytes = descent_cache_bytes_needed(e.engine, DESCENT_PAGE_F32, CONTEXT, deepest);
+        way.cache.byte_limit = round < TEST_FAMILIES ? bytes * 17 / 10 : bytes;
+        pauses += run_crowd(&e, &c, &way);
+        crowd_free(&c);
+        example_free(&e);
+    }
+    assert_true(pauses > 0);
+}
+
+/* Answers to one question share its pages: those before the first token that predicts. */
+static void what_comes_before_the_answers_is_run_once(void **state)
+{
+    (void)state;
+    for (size_t round = 0; round < test_rounds(2 * TEST_FAMILIES); round++) {
+        example e = draw(406, round);
+        swept *s[3];
+        gathering with;
+        descent_scheduler *scheduler = scheduled_start(e.engine, &ways[0]);
+        gathering_begin(&with);
+        for (size_t i = 0; i < 3; i++) {
+            s[i] = swept_draw(&e, &e.r, CONTEXT + 1);
+            descent_sweep_options *o = &s[i]->options;
+            o->count = 75;
+            o->first = 70;
+            o->how.share_group = 7;
+            o->n_depths = test_has_depth(e.model.family, 0) || test_has_depth(e.model.family, 1) ? 3 : 1;
+            for (uint16_t d = 0; d < 3; d++)
+                s[i]->depths[d] = (descent_depth){{test_has_depth(e.model.family, 0) ? 4 - d : 0,
+                                                   test_has_depth(e.model.family, 1) ? 1 + d : 0}};
+            for (size_t k = 0; k < CONTEXT; k++)
+                s[i]->tokens[k] = (uint32_t)(i > 0 && k < 70 ? s[0]->tokens[k] : k % e.model.vocab);
+            s[i]->tokens[72] = (uint32_t)i % (uint32_t)e.model.vocab;
+            expect_alone(e.engine, DESCENT_PAGE_F32, s[i]);
+            submit(scheduler, &with, s[i]);
+            gathering_wait(&with, i + 1);
+            compare_swept(s[i], false);
+        }
+        /* 64 of 74 tokens lie in whole pages before the one that predicts */
+        for (size_t i = 1; i < 3; i++) assert_int_equal(s[i]->result.row_steps, s[0]->result.row_steps * 10 / 74);
+        for (size_t i = 0; i < 3; i++) free(s[i]);
+        descent_scheduler_destroy(scheduler);
+        gathering_finish(&with);
+        example_free(&e);
+    }
+}
+
+/* Two sweeps that stand ready together. */
+static void run_pair(const example *e, swept *a, swept *b)
+{
+    gathering with;
+    descent_scheduler *scheduler = scheduled_start(e->engine, &ways[0]);
+    scheduled first = {.options = {.prompt = a->tokens, .prompt_count = 1, .sampling = descent_sampling_defaults()},
+                       .end_gate = true};
+    gathering_begin(&with);
+    scheduled_submit(scheduler, e->engine, &with, &first);
+    gathering_wait_for_gate(&with);
+    submit(scheduler, &with, a);
+    submit(scheduler, &with, b);
+    gathering_open(&with);
+    gathering_wait(&with, 3);
+    scheduled_free(&first);
+    descent_scheduler_destroy(scheduler);
+    gathering_finish(&with);
+}
+
+static void others_are_those_of_other_experiments(void **state)
+{
+    (void)state;
+    for (size_t round = 0; round < test_rounds(2 * TEST_FAMILIES); round++) {
+        example e = draw(407, round);
+        swept *a = swept_draw(&e, &e.r, CONTEXT + 1), *b = swept_draw(&e, &e.r, CONTEXT + 1);
+        run_pair(&e, a, b);
+        assert_false(a->result.shared || b->result.shared);
+        b->options.experiment = 1;
+        run_pair(&e, a, b);
+        assert_true(a->result.shared && b->result.shared);
+        free(a);
+        free(b);
+        example_free(&e);
+    }
+}
+
+/* ---- Ends ---------------------------------------------------------------------------------------------------------- */
+
+/* One of two is cancelled from the other's end, or from the end of a text that came before both. */
+static void a_cancelled_sweep_ends_alone(void **state)
+{
+    size_t cancelled = 0;
+    (void)state;
+    for (size_t round = 0; round < test_rounds(2 * TEST_FAMILIES); round++) {
+        example e = draw(408, round);
+        crowd c = crowd_draw(&e, &e.r, 6);
+        gathering with;
+        descent_scheduler *scheduler = scheduled_start(e.engine, &ways[round % 3]);
+        gathering_begin(&with);
+        for (size_t i = 0; i < c.n_sweeps; i++) submit(scheduler, &with, c.sweeps[i]);
+        gathering_wait(&with, round % 3);
+        (void)pthread_mutex_lock(&with.lock);
+        for (size_t i = 0; i < c.n_sweeps; i += 2)
+            if (c.sweeps[i]->handle) descent_generation_cancel(c.sweeps[i]->handle);
+        (void)pthread_mutex_unlock(&with.lock);
+        gathering_wait(&with, c.n_sweeps);
+        for (size_t i = 0; i < c.n_sweeps; i++) {
+            bool gone = c.sweeps[i]->result.end == DESCENT_END_CANCELLED;
+            cancelled += gone;
+            if (gone) assert_int_equal(i % 2, 0);
+            if (!gone) compare_swept(c.sweeps[i], true);
+        }
+        descent_scheduler_state left = descent_scheduler_describe(scheduler);
+        assert_int_equal(left.running + left.waiting + left.rows, 0);
+        descent_scheduler_destroy(scheduler);
+        gathering_finish(&with);
+        crowd_free(&c);
+        example_free(&e);
+    }
+    assert_true(cancelled > 0);
+}
+
+/* Steps so long that states leave what floats hold after a few. */
+static void lengthen_steps(test_model *model)
+{
+    double *rate = test_model_find(model, "blk.0.rate.weight");
+    size_t n = !strcmp(model->rate, "matrix") ? model->width * model->width : !strcmp(model->rate, "diag") ? model->width : 1;
+    for (size_t i = 0; i < n; i++) rate[i] = round_to_f32(rate[i] * 1e38);
+}
+
+static void depths_that_diverge_say_so(void **state)
+{
+    size_t finite = 0, mixed = 0;
+    (void)state;
+    for (size_t round = 0; round < test_rounds(24); round++) {
+        example e = draw(409, round * TEST_FAMILIES + TEST_NRGPT);
+        descent_model_close(e.engine);
+        lengthen_steps(&e.model);
+        e.engine = drive_open_test_model(&e.model);
+        swept *s = swept_draw(&e, &e.r, CONTEXT + 1), *healthy = swept_draw(&e, &e.r, 2);
+        s->options.n_depths = MOST_DEPTHS;
+        for (size_t d = 0; d < MOST_DEPTHS; d++) s->depths[d] = (descent_depth){{(uint16_t)rng_between(&e.r, 1, 12)}};
+        expect_alone(e.engine, DESCENT_PAGE_F32, s);
+        run_alone(e.engine, s, &ways[round % 3]);
+        compare_swept(s, false);
+        size_t ok = 0;
+        for (size_t d = 0; d < MOST_DEPTHS; d++) ok += s->measures[d].code == DESCENT_OK;
+        if (ok < MOST_DEPTHS) expect_code(s->result.status.code, DESCENT_DIVERGED, &s->result.status, "diverged at token");
+        finite += ok;
+        mixed += ok > 0 && ok < MOST_DEPTHS;
+        free(healthy);
+        free(s);
+        example_free(&e);
+    }
+    assert_true(finite > 0 && mixed > 0);
+}
+
+/* Where each depth is a run of its own, one that diverges leaves the others as they are: attention goes too far with its
+ * second step. */
+static void a_depth_that_diverges_leaves_the_others(void **state)
+{
+    (void)state;
+    for (size_t round = 0; round < test_rounds(6); round++) {
+        rng r = rng_seeded(test_seed(410, round));
+        test_model model = random_shape(&r, TEST_CEM, CONTEXT);
+        model.eta_entries = 2;
+        random_weights(&model, &r);
+        double *eta = test_model_find(&model, "blk.0.attn_eta");
+        if (!eta) eta = test_model_find(&model, "blk.0.attn_eta.weight");
+        assert_non_null(eta);
+        eta[1] = round_to_f32(3e38);
+        example e = {.r = r, .model = model, .engine = drive_open_test_model(&model)};
+        swept *s = swept_draw(&e, &e.r, CONTEXT + 1);
+        s->options.count = s->options.count < 12 ? 12 : s->options.count;
+        s->options.first = 1;
+        for (size_t i = 0; i < s->options.count; i++) s->tokens[i] = (uint32_t)rng_below(&r, model.vocab);
+        s->options.n_depths = 4;
+        static const descent_depth depths[] = {{{2, 1}}, {{1, 1}}, {{3, 2}}, {{1, 3}}};
+        memcpy(s->depths, depths, sizeof depths);
+        expect_alone(e.engine, DESCENT_PAGE_F32, s);
+        run_alone(e.engine, s, &ways[round % 3]);
+        compare_swept(s, false);
+        for (size_t d = 0; d < 4; d++) assert_int_equal(s->measures[d].code, d % 2 ? DESCENT_OK : DESCENT_DIVERGED);
+        free(s);
+        descent_model_close(e.engine);
+        test_model_free(&model);
+    }
+}
+
+/* ---- What may be asked --------------------------------------------------------------------------------------------- */
+
+static void refuse(descent_scheduler *scheduler, const descent_sweep_options *options, descent_code code, const char *words)
+{
+    descent_generation *handle = NULL;
+    descent_status status;
+    expect_code(descent_scheduler_sweep(scheduler, options, &handle, &status), code, &status, words);
+    assert_null(handle);
+}
+
+static void what_cannot_be_swept_is_refused(void **state)
+{
+    (void)state;
+    example e = draw(411, TEST_NRGPT);
+    descent_scheduler_options little = {.threads = 1, .cache.byte_limit = 1000};
+    descent_scheduler *scheduler = scheduled_start(e.engine, &ways[0]), *small = scheduled_start(e.engine, &little);
+    swept *s = swept_draw(&e, &e.r, CONTEXT + 1);
+    const descent_sweep_options good = {
+        .tokens = s->tokens, .count = 20, .first = 1, .depths = s->depths, .n_depths = 1, .done = done};
+    descent_sweep_options o;
+    descent_depth wide = {{1, 1}};
+    uint32_t unknown[] = {0, 0, (uint32_t)e.model.vocab};
+    s->depths[0] = (descent_depth){{2}};
+    memset(s->tokens, 0, sizeof s->tokens);
+    o = good, o.count = 1, refuse(scheduler, &o, DESCENT_BAD_ARGUMENT, "an input of 1 tokens");
+    o = good, o.count = CONTEXT + 2, refuse(scheduler, &o, DESCENT_BAD_ARGUMENT, "expected 2 to 81");
+    o = good, o.tokens = NULL, refuse(scheduler, &o, DESCENT_BAD_ARGUMENT, "an input of 0 tokens");
+    o = good, o.tokens = unknown, o.count = 3, refuse(scheduler, &o, DESCENT_BAD_ARGUMENT, "at position 2");
+    o = good, o.first = 0, refuse(scheduler, &o, DESCENT_BAD_ARGUMENT, "first position predicted is 0");
+    o = good, o.first = 20, refuse(scheduler, &o, DESCENT_BAD_ARGUMENT, "expected 1 to 19");
+    o = good, o.n_depths = 0, refuse(scheduler, &o, DESCENT_BAD_ARGUMENT, "0 depths");
+    o = good, o.n_depths = DESCENT_SWEEP_DEPTHS + 1, refuse(scheduler, &o, DESCENT_BAD_ARGUMENT, "expected 1 to 1024");
+    o = good, o.depths = &wide, refuse(scheduler, &o, DESCENT_BAD_ARGUMENT, NULL);
+    o = good, o.done = NULL, refuse(scheduler, &o, DESCENT_BAD_ARGUMENT, "done");
+    o = good, o.convergence = true, o.threshold = NAN, refuse(scheduler, &o, DESCENT_BAD_ARGUMENT, "threshold of convergence");
+    o = good, o.how.motion = motion_scaled(9), refuse(scheduler, &o, DESCENT_BAD_ARGUMENT, "step_scale");
+    refuse(small, &good, DESCENT_LIMIT, "its limit is 1000");
+    free(s);
+    descent_scheduler_destroy(scheduler);
+    descent_scheduler_destroy(small);
+    example_free(&e);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_sweep_measures_what_each_depth_is_alone)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_sweep_measures_what_each_depth_is_alone),
+                                       cmocka_unit_test(where_the_model_deepens_it_is_one_pass),
+                                       cmocka_unit_test(early_exit_is_that_of_each_depth),
+                                       cmocka_unit_test(measures_are_the_references),
+                                       cmocka_unit_test(the_same_bits_whatever_runs_beside),
+                                       cmocka_unit_test(pauses_change_no_measure),
+                                       cmocka_unit_test(what_comes_before_the_answers_is_run_once),
+                                       cmocka_unit_test(others_are_those_of_other_experiments),
+                                       cmocka_unit_test(a_cancelled_sweep_ends_alone),
+                                       cmocka_unit_test(depths_that_diverge_say_so),
+                                       cmocka_unit_test(a_depth_that_diverges_leaves_the_others),
+                                       cmocka_unit_test(what_cannot_be_swept_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -246,18 +246,9 @@ static bool measures(const descent_sequence *s)
 /* Memory for the whole descent of the token at `position`. */
 static descent_code reserve(const descent_sequence *s, size_t position, descent_status *status)
 {
-<<<<<<< Updated upstream
-    bool measures = s->cache->model->family->measures && (s->observe & DESCENT_OBSERVE_FINAL);
-    size_t block = position / PAGE_TOKENS;
-    for (size_t k = measures ? 0 : block; k <= block; k++) {
-        descent_code code = page_reserve(s->cache, s->pages[k], sequence_needs(s), status);
-=======
-    const descent_model *model = s->cache->model;
-    uint32_t planes = planes_at(model, s->depth, &s->seed.exit, s->observe);
     size_t block = position / PAGE_TOKENS;
     for (size_t k = measures(s) ? 0 : block; k <= block; k++) {
-        descent_code code = page_reserve(s->cache, s->pages[k], planes, status);
->>>>>>> Stashed changes
+        descent_code code = page_reserve(s->cache, s->pages[k], sequence_needs(s), status);
         if (code != DESCENT_OK) return code;
     }
     return DESCENT_OK;

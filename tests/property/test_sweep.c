@@ -586,10 +586,10 @@ static void pauses_change_no_measure(void **state)
         example e = draw(405, round);
         crowd c = crowd_draw(&e, &e.r, 8);
         descent_scheduler_options way = ways[round % 2];
-        descent_depth deepest = {{8, 8}}; /* one more than any, for energies behind the last step */
+        descent_sequence_options most = {.depth = {{8, 8}}}; /* more than any, for energies behind the last step */
         for (uint32_t k = 0; k < DESCENT_MAX_KINDS; k++)
-            if (!descent_model_describe(e.engine)->trained.steps[k]) deepest.steps[k] = 0;
-        uint64_t bytes = descent_cache_bytes_needed(e.engine, DESCENT_PAGE_F32, CONTEXT, deepest);
+            if (!descent_model_describe(e.engine)->trained.steps[k]) most.depth.steps[k] = 0;
+        uint64_t bytes = descent_cache_bytes_needed(e.engine, DESCENT_PAGE_F32, CONTEXT, &most);
         way.cache.byte_limit = round < TEST_FAMILIES ? bytes * 17 / 10 : bytes;
         pauses += run_crowd(&e, &c, &way);
         crowd_free(&c);
@@ -616,8 +616,8 @@ static void what_comes_before_the_answers_is_run_once(void **state)
             o->how.share_group = 7;
             o->n_depths = test_has_depth(e.model.family, 0) || test_has_depth(e.model.family, 1) ? 3 : 1;
             for (uint16_t d = 0; d < 3; d++)
-                s[i]->depths[d] = (descent_depth){{test_has_depth(e.model.family, 0) ? 4 - d : 0,
-                                                   test_has_depth(e.model.family, 1) ? 1 + d : 0}};
+                s[i]->depths[d] = (descent_depth){
+                    {test_has_depth(e.model.family, 0) ? 4 - d : 0, test_has_depth(e.model.family, 1) ? 1 + d : 0}};
             for (size_t k = 0; k < CONTEXT; k++)
                 s[i]->tokens[k] = (uint32_t)(i > 0 && k < 70 ? s[0]->tokens[k] : k % e.model.vocab);
             s[i]->tokens[72] = (uint32_t)i % (uint32_t)e.model.vocab;

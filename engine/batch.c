@@ -86,6 +86,26 @@ static bool reserve_scores(descent_batch *b, size_t longest)
     return true;
 }
 
+/* Its rows' logits are read on the way for the observer. */
+static bool reads_on_the_way(const descent_sequence *s)
+{
+    return s->observe & DESCENT_OBSERVE_LOGITS;
+}
+
+/* Room for logits of rows on their way, once one asks: of a whole tile where that is not too much. */
+static bool reserve_readings(descent_batch *b, row *const *rows, size_t n)
+{
+    enum { LEAST = 2, MOST_LOGITS = 1 << 22 };
+    workspace *w = &b->work;
+    size_t vocab = b->cache->model->info.vocab, most = LEAST * w->rows;
+    while (n > 0 && !reads_on_the_way(rows[n - 1]->sequence)) n--;
+    if (n == 0 || w->logits) return true;
+    w->readings = most * vocab <= MOST_LOGITS ? most : MOST_LOGITS / vocab;
+    if (w->readings < LEAST) w->readings = LEAST;
+    w->logits = descent_alloc(w->readings * vocab, sizeof *w->logits);
+    return w->logits != NULL;
+}
+
 static bool make_rows(descent_batch *b)
 {
     size_t frozen = whole_vectors(b->cache->model->frozen);
@@ -140,6 +160,7 @@ void descent_batch_destroy(descent_batch *b)
     while (b->n > 0) descent_batch_remove(b, b->rows[b->n - 1].sequence);
     team_destroy(b->team);
     free(b->work.scores);
+    free(b->work.logits);
     free(b->arrays);
     free(b->rows);
     free(b->order);
@@ -444,6 +465,9 @@ descent_code descent_batch_step(descent_batch *b, descent_step_report *report, d
     if (!reserve_scores(b, longest))
         return descent_fail(status, DESCENT_NO_MEMORY, "no memory to attend to %zu tokens on %u threads", longest,
                             team_threads(b->team));
+    if (!reserve_readings(b, b->order, n))
+        return descent_fail(status, DESCENT_NO_MEMORY, "no memory for logits of %u tokens on their way",
+                            b->cache->model->info.vocab);
     size_t most = b->work.rows;
     for (size_t i = 0; i < n; i++) reach_planes(b, b->order[i]);
     for (size_t i = 0; i < n; i += most) run_tile(b, b->order + i, n - i < most ? n - i : most);

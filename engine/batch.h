@@ -25,6 +25,7 @@ typedef struct row {
     float *frozen;   /* [model->frozen], kept from step to step of a sub-layer */
     float *velocity; /* [C] d, what momentum goes on with: in its page or in `kept`; NULL: none */
     float *kept;     /* motion_row_numbers of them, its own; NULL: none */
+    const float *logits; /* read for its observer, until others are */
     float slope;     /* of this step, where somebody asks for it: see descent_observation */
     float own_after; /* energy E(g(step); keys of step-1) of the step before, NaN where unknown */
 } row;
@@ -41,6 +42,8 @@ typedef struct workspace {
     float *scores;   /* [threads][SCORE_BUFFERS][RUN_ROWS][score_stride] */
     size_t score_stride, score_room;
     float (*energy[2])[DESCENT_MAX_TERMS]; /* [TILE_ROWS] before and after the step */
+    float *logits;                         /* [readings][V] of rows on their way; NULL where none was asked for yet */
+    size_t readings;
 } workspace;
 
 typedef struct tile {
@@ -132,6 +135,7 @@ typedef struct step_record {
     const float *x, *g;           /* before the step */
     const float *next_x, *next_g; /* after it; NULL when there was none */
     const float *before, *after;  /* [terms] or NULL */
+    const float *logits;          /* [V] at x, or NULL */
     bool final;
 } step_record;
 void tile_report(const tile *t, size_t i, const step_record *record);
@@ -139,7 +143,17 @@ void tile_report(const tile *t, size_t i, const step_record *record);
 /* The same for every observed row, from arrays [rows][wide_stride], and behind a sub-layer's last step its reading at x(T)
  * where that was asked for: for families in which nothing of x(T) needs a history of its own. `energy`: work->energy holds the
  * energies before and after. */
-void tile_report_steps(const tile *t, const float *x, const float *g, const float *next_x, const float *next_g, bool energy);
+void tile_report_steps(const tile *t, const float *x, const float *g, const float *next_x, const float *next_g, bool energy,
+                       float *scratch);
+
+/* Logits of `count` states [C], in work->logits, through one product for as many as a tile has; scratch is
+ * [work->rows][wide_stride]. There is room for work->readings where somebody asks. */
+void tile_read_logits(const tile *t, const float *const *states, size_t count, float *scratch);
+
+/* Reads the logits at x [rows][wide_stride] of rows from `first` on whose observers ask for them, as many as there is room for:
+ * row.logits, NULL of the others. Returns the first row not looked at. `ends`: only of rows whose sub-layer ends with this
+ * step. */
+size_t tile_read_observed(const tile *t, size_t first, const float *x, bool ends, float *scratch);
 
 /* Gives rows whose observer asks for it their slope, from x, the gradient at g and what R makes of that, all
  * [rows][wide_stride]; `factor` [rows] multiplies R, NULL: 1. */

@@ -374,6 +374,7 @@ enum {
     DESCENT_OBSERVE_CONVERGENCE = 2, /* update_norm, relative_change */
     DESCENT_OBSERVE_STATE = 4,       /* x and g */
     DESCENT_OBSERVE_SLOPE = 16,      /* slope */
+    DESCENT_OBSERVE_LOGITS = 32,     /* logits, each a product with the head more (descent_sequence_logits_read) */
     DESCENT_OBSERVE_FINAL = 8        /* one more observation of each sub-layer, at x(T) or where the token stopped; a finished
                                         token's row may stay in the batch one step longer for it */
 };
@@ -388,12 +389,15 @@ typedef struct descent_observation {
                               where that step was not run just before (the first, or rows that were taken out and came back) */
     float update_norm;     /* |x(step+1) - x(step)| */
     float relative_change; /* r_t = |g(step+1) - g(step)| / |g(step)| */
-    float slope;    /* grad^T J R grad at this step: grad of the energy at g, J = dg/dx of the norm at x, R the model's rate
-                       of this step (CEM: eta P) without step_scale and what else a request may change of a step. A small
-                       plain step of step_scale s changes the energy by about -s slope while the history is held. Where
-                       R = c diag(gamma), gamma the norm's weight and c > 0, it is never negative */
-    const float *x; /* [C] x(step); valid during the call */
-    const float *g; /* [C] norm(x(step)); valid during the call */
+    float slope;           /* grad^T J R grad at this step: grad of the energy at g, J = dg/dx of the norm at x, R the model's rate
+                              of this step (CEM: eta P) without step_scale and what else a request may change of a step. A small
+                              plain step of step_scale s changes the energy by about -s slope while the history is held. Where
+                              R = c diag(gamma), gamma the norm's weight and c > 0, it is never negative */
+    const float *x;        /* [C] x(step); valid during the call */
+    const float *g;        /* [C] norm(x(step)); valid during the call */
+    const float *logits;   /* [V] what the head reads at x(step); valid during the call. Of a model that deepens at every step and
+                              at x(T); elsewhere only in the last observation of a sub-layer (DESCENT_OBSERVE_FINAL), as if the
+                              network ended there */
 } descent_observation;
 
 /* Called on the thread that steps the batch, once for each observed row of a step, in no promised order between rows. It must
@@ -404,6 +408,9 @@ typedef void (*descent_observer)(void *user, const descent_observation *observat
  * first step, with no_sharing, to see all. Costs nothing when off and never changes a bit of the results. */
 DESCENT_API descent_code descent_sequence_observe(descent_sequence *sequence, int flags, descent_observer observer, void *user,
                                                   descent_status *status);
+
+/* States whose logits were read for the observer so far. */
+DESCENT_API uint64_t descent_sequence_logits_read(const descent_sequence *sequence);
 
 typedef enum descent_intervention { DESCENT_SET_X = 0, DESCENT_ADD_X, DESCENT_SET_G, DESCENT_ADD_G } descent_intervention;
 
@@ -561,6 +568,7 @@ typedef struct descent_generation_report {
     size_t generated;            /* tokens chosen, EOS included */
     size_t drafted, accepted;    /* tokens begun before they were chosen; those of them that were chosen then */
     uint64_t row_steps;          /* run for it, those repeated after a pause and those of drafts included */
+    uint64_t logits_read;        /* states whose logits were read for `observe`, those repeated included */
     uint32_t pauses;
     double queue_seconds, prompt_seconds, generation_seconds;
 } descent_generation_report;

@@ -231,7 +231,7 @@ static void observe(const tile *t, const layer_norm *norm)
 {
     workspace *k = t->work;
     normalize(t, norm, k->wide[NEXT_X], k->wide[NEXT_G]);
-    tile_report_steps(t, k->wide[X], k->wide[G], k->wide[NEXT_X], k->wide[NEXT_G], false);
+    tile_report_steps(t, k->wide[X], k->wide[G], k->wide[NEXT_X], k->wide[NEXT_G], false, k->wide[QUERY]);
 }
 
 /* NEXT_X = X + a (+ b) */

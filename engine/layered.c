@@ -236,7 +236,8 @@ static void observe(const tile *t, const sublayer_kind *kind, const void *weight
     workspace *k = t->work;
     bool energy = kind->energy && (t->watch & DESCENT_OBSERVE_ENERGY);
     if (energy) kind->energy(t, weights, k->wide[WIDE_NEXT_G], k->energy[1]);
-    tile_report_steps(t, k->wide[WIDE_X], k->wide[WIDE_G], k->wide[WIDE_NEXT_X], k->wide[WIDE_NEXT_G], energy);
+    tile_report_steps(t, k->wide[WIDE_X], k->wide[WIDE_G], k->wide[WIDE_NEXT_X], k->wide[WIDE_NEXT_G], energy,
+                      k->wide[WIDE_OWN]);
 }
 
 static void layered_step(tile *t)

@@ -549,7 +549,8 @@ static void observe(const tile *t)
     if (energy) forces(t, k->wide[NEXT_G], false, k->energy[1]);
     for (size_t i = 0; i < t->n; i++) {
         const row *r = t->rows[i];
-        if (!row_watch(r) || r->sequence->ended != DESCENT_OK) continue;
+        if (i == read) read = tile_read_observed(t, i, k->wide[X], false, k->wide[QUERY]);
+        if (!row_watch(r) || r->sequence->ended != DESCENT_OK || (r->stops && !r->moved)) continue;
         bool final = r->measuring;
         tile_report(t, i,
                     &(step_record){.x = k->wide[X] + i * ws,
@@ -558,6 +559,7 @@ static void observe(const tile *t)
                                    .next_g = final ? NULL : k->wide[NEXT_G] + i * ws,
                                    .before = energy ? k->energy[0][i] : NULL,
                                    .after = energy && !final ? k->energy[1][i] : NULL,
+                                   .logits = r->logits,
                                    .final = final});
     }
 }

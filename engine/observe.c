@@ -18,7 +18,7 @@ descent_code descent_sequence_observe(descent_sequence *s, int flags, descent_ob
                                       descent_status *status)
 {
     if (flags & ~OBSERVE_KNOWN)
-        return descent_fail(status, DESCENT_BAD_ARGUMENT, "observe flags %d; expected a sum of 1, 2, 4, 8 and 16", flags);
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "observe flags %d; expected a sum of 1, 2, 4, 8, 16 and 32", flags);
     if (flags && !observer) return descent_fail(status, DESCENT_BAD_ARGUMENT, "observing needs an observer");
     descent_code code = outside_batch(s, "change what is observed", status);
     if (code != DESCENT_OK) return code;
@@ -26,6 +26,11 @@ descent_code descent_sequence_observe(descent_sequence *s, int flags, descent_ob
     s->observer = observer;
     s->observer_user = user;
     return descent_ok(status);
+}
+
+uint64_t descent_sequence_logits_read(const descent_sequence *s)
+{
+    return s->logits_read;
 }
 
 /* The site exists, and `values` are C finite numbers. */

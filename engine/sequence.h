@@ -7,7 +7,7 @@
 /* Every flag of descent_sequence_observe. */
 enum {
     OBSERVE_KNOWN = DESCENT_OBSERVE_ENERGY | DESCENT_OBSERVE_CONVERGENCE | DESCENT_OBSERVE_STATE | DESCENT_OBSERVE_FINAL |
-                    DESCENT_OBSERVE_SLOPE
+                    DESCENT_OBSERVE_SLOPE | DESCENT_OBSERVE_LOGITS
 };
 
 /* What descent_sequence_intervene was asked, kept in order. */
@@ -55,6 +55,7 @@ struct descent_sequence {
     bool observe_last; /* only the last step of each descent and what lies behind; every step where tokens may stop early */
     descent_observer observer;
     void *observer_user;
+    uint64_t logits_read; /* for it */
     intervention *interventions;
     size_t n_interventions;
     start *starts;

@@ -119,24 +119,24 @@ static float sum_terms(const float *energy, uint32_t terms)
     return (float)sum;
 }
 
-void tile_slopes(const tile *t, const slope_norm *norm, const float *x, const float *gradient, const float *rated,
-                 const float *factor)
-{
-    for (size_t i = 0; i < t->n; i++) {
-        row *r = t->rows[i];
-        size_t at = i * t->work->wide_stride;
-        if (r->measuring || !(r->sequence->observe & DESCENT_OBSERVE_SLOPE)) continue;
-        double slope = slope_along(norm, t->model->info.width, x + at, gradient + at, rated + at);
-        r->slope = (float)(factor ? (double)factor[i] * slope : slope);
-    }
-}
-
 int row_watch(const row *r)
 {
     const descent_sequence *s = r->sequence;
     bool last = r->measuring || r->where.step + 1 >= sublayer_steps(s->depth, r->where.kind);
     if (!s->observe_last || last || s->seed.exit.criterion != DESCENT_EXIT_NONE) return s->observe;
     return 0;
+}
+
+void tile_slopes(const tile *t, const slope_norm *norm, const float *x, const float *gradient, const float *rated,
+                 const float *factor)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        row *r = t->rows[i];
+        size_t at = i * t->work->wide_stride;
+        if (r->measuring || !(row_watch(r) & DESCENT_OBSERVE_SLOPE)) continue;
+        double slope = slope_along(norm, t->model->info.width, x + at, gradient + at, rated + at);
+        r->slope = (float)(factor ? (double)factor[i] * slope : slope);
+    }
 }
 
 void tile_report(const tile *t, size_t i, const step_record *record)
@@ -160,6 +160,7 @@ void tile_report(const tile *t, size_t i, const step_record *record)
         seen.relative_change = relative_change(record->g, record->next_g, width);
     }
     if ((s->observe & DESCENT_OBSERVE_SLOPE) && terms > 0 && record->next_x) seen.slope = r->slope;
+    if (s->observe & DESCENT_OBSERVE_LOGITS) seen.logits = record->logits;
     if (s->observe & DESCENT_OBSERVE_STATE) {
         seen.x = record->x;
         seen.g = record->g;
@@ -167,22 +168,76 @@ void tile_report(const tile *t, size_t i, const step_record *record)
     s->observer(s->observer_user, &seen);
 }
 
-void tile_report_steps(const tile *t, const float *x, const float *g, const float *next_x, const float *next_g, bool energy)
+static bool ends_sublayer(const row *r)
 {
-    for (size_t i = 0; i < t->n; i++) {
+    return r->stops || r->where.step + 1 >= sublayer_steps(r->sequence->depth, r->where.kind);
+}
+
+void tile_read_logits(const tile *t, const float *const *states, size_t count, float *scratch)
+{
+    const descent_model *model = t->model;
+    size_t vocab = model->info.vocab, stride = t->work->wide_stride;
+    for (size_t first = 0; first < count; first += t->work->rows) {
+        tile part = *t;
+        part.n = count - first < t->work->rows ? count - first : t->work->rows;
+        for (size_t i = 0; i < part.n; i++) model->family->final_norm(model, states[first + i], scratch + i * stride);
+        tile_project(&part, &model->head, model->head_bias, scratch, stride, t->work->logits + first * vocab, vocab, false);
+    }
+}
+
+static bool observed(const row *r)
+{
+    return row_watch(r) && r->sequence->ended == DESCENT_OK;
+}
+
+size_t tile_read_observed(const tile *t, size_t first, const float *x, bool ends, float *scratch)
+{
+    const float *states[TILE_ROWS];
+    size_t count = 0, next = first, vocab = t->model->info.vocab;
+    if (!(t->watch & DESCENT_OBSERVE_LOGITS)) return t->n;
+    for (; next < t->n && count < t->work->readings; next++) {
+        row *r = t->rows[next];
+        descent_sequence *s = r->sequence;
+        r->logits = NULL;
+        if (!(row_watch(r) & DESCENT_OBSERVE_LOGITS) || !observed(r) || (ends && !ends_sublayer(r))) continue;
+        r->logits = t->work->logits + count * vocab;
+        states[count++] = x + next * t->work->wide_stride;
+        s->logits_read++;
+    }
+    tile_read_logits(t, states, count, scratch);
+    return next;
+}
+
+void tile_report_steps(const tile *t, const float *x, const float *g, const float *next_x, const float *next_g, bool energy,
+                       float *scratch)
+{
+    size_t ws = t->work->wide_stride;
+    bool on_the_way = t->model->info.deepens;
+    for (size_t i = 0, read = on_the_way ? 0 : t->n; i < t->n; i++) {
+        const row *r = t->rows[i];
+        if (i == read) read = tile_read_observed(t, i, x, false, scratch);
+        if (!observed(r)) continue;
+        tile_report(t, i,
+                    &(step_record){.x = x + i * ws,
+                                   .g = g + i * ws,
+                                   .next_x = next_x + i * ws,
+                                   .next_g = next_g + i * ws,
+                                   .before = energy ? t->work->energy[0][i] : NULL,
+                                   .after = energy ? t->work->energy[1][i] : NULL,
+                                   .logits = on_the_way ? r->logits : NULL});
+    }
+    for (size_t i = 0, read = 0; i < t->n; i++) {
         row *r = t->rows[i];
-        const descent_sequence *s = r->sequence;
-        size_t at = i * t->work->wide_stride;
-        if (!row_watch(r) || s->ended != DESCENT_OK) continue;
-        const float *before = energy ? t->work->energy[0][i] : NULL, *after = energy ? t->work->energy[1][i] : NULL;
-        tile_report(
-            t, i,
-            &(step_record){
-                .x = x + at, .g = g + at, .next_x = next_x + at, .next_g = next_g + at, .before = before, .after = after});
-        if (!r->stops && r->where.step + 1 < sublayer_steps(s->depth, r->where.kind)) continue;
-        if (s->observe & DESCENT_OBSERVE_FINAL) {
+        if (i == read) read = tile_read_observed(t, i, next_x, true, scratch);
+        if (!observed(r) || !ends_sublayer(r)) continue;
+        if (r->sequence->observe & DESCENT_OBSERVE_FINAL) {
             r->where.step++;
-            tile_report(t, i, &(step_record){.x = next_x + at, .g = next_g + at, .before = after, .final = true});
+            tile_report(t, i,
+                        &(step_record){.x = next_x + i * ws,
+                                       .g = next_g + i * ws,
+                                       .before = energy ? t->work->energy[1][i] : NULL,
+                                       .logits = r->logits,
+                                       .final = true});
             r->where.step--;
         }
         r->own_after = NAN; /* the next sub-layer has an energy of its own */

@@ -28,7 +28,7 @@ static void put_token(json_text *out, const job_text *t, const token_entry *entr
     token_logprob_value(out, entry->logprob);
     json_text_put(out, ",\"trace\":");
     if (trace) {
-        token_trace_render(out, trace, &t->trace);
+        token_trace_render(out, trace, &t->trace, tokenizer);
         token_trace_render_reading(out, trace, &t->trace, tokenizer);
         json_text_put(out, "}}");
     } else {

@@ -30,6 +30,12 @@ float logprob_of(const float *logits, uint32_t vocab, uint32_t token)
     return logprob(logits[token], normalize(logits, vocab));
 }
 
+void logprobs_of(const float *logits, uint32_t vocab, const uint32_t *tokens, size_t count, float *logprobs)
+{
+    normalizer n = normalize(logits, vocab);
+    for (size_t i = 0; i < count; i++) logprobs[i] = logprob(logits[tokens[i]], n);
+}
+
 size_t logprobs_top(const float *logits, uint32_t vocab, size_t most, token_logprob *top)
 {
     size_t count = 0;

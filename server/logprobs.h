@@ -14,6 +14,8 @@ typedef struct token_logprob {
 
 /* The logprob of `token` in logits [vocab]; sums in double, in index order. */
 float logprob_of(const float *logits, uint32_t vocab, uint32_t token);
+/* Those of tokens [count], with one pass over the vocabulary. */
+void logprobs_of(const float *logits, uint32_t vocab, const uint32_t *tokens, size_t count, float *logprobs);
 /* Fills top[0..most-1], likeliest first, the lower id first on a tie, each value exactly what logprob_of gives; returns how
  * many (fewer where the vocabulary is smaller). */
 size_t logprobs_top(const float *logits, uint32_t vocab, size_t most, token_logprob *top);

@@ -155,8 +155,8 @@ static void read_track(const request_reader *r)
     const json_t *list = fields_array(&r->top, "track");
     size_t count = json_array_size(list);
     if (count == 0) return;
-    if (count > REQUEST_MOST_TRACKED) {
-        (void)fields_fail(&r->top, "track", NULL, "has %zu tokens: expected at most %d", count, REQUEST_MOST_TRACKED);
+    if (count > TRACE_MOST_TRACKED) {
+        (void)fields_fail(&r->top, "track", NULL, "has %zu tokens: expected at most %d", count, TRACE_MOST_TRACKED);
         return;
     }
     r->out->track = malloc(count * sizeof *r->out->track);

@@ -9,6 +9,7 @@
 #include "fields.h"
 #include "models.h"
 #include "text_stream.h"
+#include "trace.h"
 
 typedef struct request_limits {        /* serve's flags; defaults in request_limits_defaults */
     unsigned json_depth;               /* 64 */
@@ -21,7 +22,7 @@ typedef struct request_limits {        /* serve's flags; defaults in request_lim
 } request_limits;
 request_limits request_limits_defaults(void);
 
-enum { REQUEST_MOST_LOGPROBS = 20, REQUEST_MOST_TRACKED = 64 };
+enum { REQUEST_MOST_LOGPROBS = 20 };
 
 typedef enum request_kind { REQUEST_COMPLETION, REQUEST_CHAT, REQUEST_TRACE } request_kind;
 
@@ -56,7 +57,7 @@ typedef struct generation_request {
     bool stream, include_usage;
     bool parse_special;
     char *unknown_field; /* the first top-level field that nobody knows, for the log; NULL: none */
-    uint32_t *track;     /* trace: token ids to follow, [n_track], REQUEST_MOST_TRACKED at most */
+    uint32_t *track;     /* trace: token ids to follow, [n_track], TRACE_MOST_TRACKED at most */
     size_t n_track;
 } generation_request;
 

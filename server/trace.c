@@ -36,9 +36,26 @@ static size_t states_of(const tracer_options *o)
     return states;
 }
 
+static bool reads(const tracer_options *o)
+{
+    return o->guesses > 0 || o->n_track > 0;
+}
+
+/* Of a token: states whose logits are read. */
+static size_t readings_of(const tracer_options *o)
+{
+    return o->info->deepens ? states_of(o) : (size_t)o->info->layers * o->info->kinds;
+}
+
+/* The reading of state k, counted over all descents, of the last state of a descent. */
+static size_t reading_at(const tracer_options *o, size_t descent, size_t state)
+{
+    return o->info->deepens ? state : descent;
+}
+
 uint64_t tracer_numbers(const tracer_options *o)
 {
-    uint64_t each = (uint64_t)states_of(o) * TRACE_NUMBERS;
+    uint64_t each = (uint64_t)states_of(o) * TRACE_NUMBERS + (uint64_t)readings_of(o) * 2 * (o->guesses + o->n_track);
     return o->count > UINT64_MAX / each ? UINT64_MAX : o->count * each;
 }
 
@@ -51,8 +68,8 @@ uint64_t tracer_state_numbers(const tracer_options *o)
 
 int tracer_flags(const tracer_options *o)
 {
-    return DESCENT_OBSERVE_ENERGY | DESCENT_OBSERVE_CONVERGENCE | DESCENT_OBSERVE_FINAL |
-           (o->states ? DESCENT_OBSERVE_STATE : 0);
+    return DESCENT_OBSERVE_ENERGY | DESCENT_OBSERVE_CONVERGENCE | DESCENT_OBSERVE_SLOPE | DESCENT_OBSERVE_FINAL |
+           (o->states ? DESCENT_OBSERVE_STATE : 0) | (reads(o) ? DESCENT_OBSERVE_LOGITS : 0);
 }
 
 tracer *tracer_create(const tracer_options *options)
@@ -113,8 +130,9 @@ static token_trace *make(const tracer *t, size_t position)
     trace->used = malloc(t->descents * sizeof *trace->used);
     trace->numbers = malloc(t->states * TRACE_NUMBERS * sizeof *trace->numbers);
     trace->states = o->states ? malloc(t->states * o->info->width * sizeof *trace->states) : NULL;
-    trace->guesses = o->guesses ? malloc(o->guesses * sizeof *trace->guesses) : NULL;
-    trace->tracked = o->n_track ? malloc(o->n_track * sizeof *trace->tracked) : NULL;
+    trace->n_guesses = o->guesses < o->info->vocab ? o->guesses : o->info->vocab;
+    trace->guesses = o->guesses ? calloc(readings_of(o) * o->guesses, sizeof *trace->guesses) : NULL;
+    trace->tracked = o->n_track ? calloc(readings_of(o) * o->n_track, sizeof *trace->tracked) : NULL;
     bool missing = (o->states && !trace->states) || (o->guesses && !trace->guesses) || (o->n_track && !trace->tracked);
     if (!trace->used || !trace->numbers || missing) {
         token_trace_free(trace);
@@ -154,6 +172,24 @@ static void fill_cosines(const tracer *t, token_trace *trace, size_t first, uint
         trace->numbers[(first + k) * TRACE_NUMBERS + TRACE_COSINE] = cosine(trace->states + (first + k) * width, last, width);
 }
 
+static size_t rank_of(const float *logits, uint32_t vocab, uint32_t token)
+{
+    size_t rank = 1;
+    for (uint32_t i = 0; i < vocab; i++) rank += logits[i] > logits[token] || (logits[i] == logits[token] && i < token);
+    return rank;
+}
+
+static void read_state(const tracer_options *o, token_trace *trace, size_t reading, const float *logits)
+{
+    uint32_t vocab = o->info->vocab;
+    float logprobs[TRACE_MOST_TRACKED];
+    if (o->guesses) (void)logprobs_top(logits, vocab, o->guesses, trace->guesses + reading * trace->n_guesses);
+    if (o->n_track) logprobs_of(logits, vocab, o->track, o->n_track, logprobs);
+    for (size_t i = 0; i < o->n_track; i++)
+        trace->tracked[reading * o->n_track + i] =
+            (trace_tracked){.rank = rank_of(logits, vocab, o->track[i]), .logprob = logprobs[i]};
+}
+
 void tracer_observe(tracer *t, const descent_observation *seen)
 {
     const tracer_options *o = &t->options;
@@ -168,6 +204,8 @@ void tracer_observe(tracer *t, const descent_observation *seen)
     numbers[TRACE_HISTORY_CHANGE] = seen->history_change;
     numbers[TRACE_RELATIVE_CHANGE] = seen->relative_change;
     numbers[TRACE_UPDATE_NORM] = seen->update_norm;
+    numbers[TRACE_SLOPE] = seen->slope;
+    if (seen->logits) read_state(o, trace, reading_at(o, descent, state), seen->logits);
     if (trace->states && seen->x) memcpy(trace->states + state * o->info->width, seen->x, o->info->width * sizeof *seen->x);
     if (!seen->final) {
         trace->steps++;
@@ -181,33 +219,11 @@ void tracer_observe(tracer *t, const descent_observation *seen)
     trace->states = NULL;
 }
 
-static size_t rank_of(const float *logits, uint32_t vocab, uint32_t token)
-{
-    size_t rank = 1;
-    for (uint32_t i = 0; i < vocab; i++) rank += logits[i] > logits[token] || (logits[i] == logits[token] && i < token);
-    return rank;
-}
-
-void tracer_read(tracer *t, size_t position, const float *logits)
-{
-    const tracer_options *o = &t->options;
-    token_trace *trace = o->guesses || o->n_track ? trace_at(t, position) : NULL;
-    if (!trace) return;
-    uint32_t vocab = o->info->vocab;
-    trace->n_guesses = o->guesses ? logprobs_top(logits, vocab, o->guesses, trace->guesses) : 0;
-    for (size_t i = 0; i < o->n_track; i++)
-        trace->tracked[i] =
-            (trace_tracked){.rank = rank_of(logits, vocab, o->track[i]), .logprob = logprob_of(logits, vocab, o->track[i])};
-    trace->read = true;
-}
-
 token_trace *tracer_next(tracer *t)
 {
-    bool reads = t->options.guesses || t->options.n_track;
     while (t->given < t->options.count) {
         token_trace **place = &t->open[t->given], *trace = *place;
-        bool over = trace && trace->complete && (trace->read || !reads);
-        if (!over && !t->ended) return NULL;
+        if (!(trace && trace->complete) && !t->ended) return NULL;
         t->given++;
         *place = NULL;
         if (trace) return trace;
@@ -234,6 +250,55 @@ static void render_series(json_text *out, const char *name, const float *numbers
     json_text_put(out, "]");
 }
 
+static void render_guesses(json_text *out, const token_trace *trace, size_t reading, const descent_tokenizer *tokenizer)
+{
+    json_text_put(out, "[");
+    for (size_t i = 0; i < trace->n_guesses; i++) {
+        const token_logprob *guess = &trace->guesses[reading * trace->n_guesses + i];
+        json_text_put(out, i > 0 ? ",{\"token\":" : "{\"token\":");
+        json_text_unsigned(out, guess->token);
+        json_text_put(out, ",\"text\":");
+        token_name(out, tokenizer, guess->token);
+        json_text_put(out, ",\"logprob\":");
+        token_logprob_value(out, guess->logprob);
+        json_text_put(out, "}");
+    }
+    json_text_put(out, "]");
+}
+
+static void render_tracked(json_text *out, const token_trace *trace, size_t reading, const tracer_options *o)
+{
+    json_text_put(out, "[");
+    for (size_t i = 0; i < o->n_track; i++) {
+        const trace_tracked *tracked = &trace->tracked[reading * o->n_track + i];
+        json_text_put(out, i > 0 ? ",{\"token\":" : "{\"token\":");
+        json_text_unsigned(out, o->track[i]);
+        json_text_put(out, ",\"rank\":");
+        json_text_unsigned(out, tracked->rank);
+        json_text_put(out, ",\"logprob\":");
+        token_logprob_value(out, tracked->logprob);
+        json_text_put(out, "}");
+    }
+    json_text_put(out, "]");
+}
+
+/* What was read of a descent's states: at t = 0..T, or at its end alone. `first` is its first state of all descents'. */
+static void render_readings(json_text *out, const token_trace *trace, const tracer_options *o, size_t descent, size_t first,
+                            const descent_tokenizer *tokenizer)
+{
+    size_t last = reading_at(o, descent, first + trace->used[descent]), begin = o->info->deepens ? first : last;
+    for (size_t i = begin; i <= last && o->guesses; i++) {
+        json_text_put(out, i > begin ? "," : ",\"guesses\":[");
+        render_guesses(out, trace, i, tokenizer);
+        if (i == last) json_text_put(out, "]");
+    }
+    for (size_t i = begin; i <= last && o->n_track; i++) {
+        json_text_put(out, i > begin ? "," : ",\"track\":[");
+        render_tracked(out, trace, i, o);
+        if (i == last) json_text_put(out, "]");
+    }
+}
+
 static void render_descent(json_text *out, const tracer_options *o, size_t descent, size_t steps, const float *numbers)
 {
     size_t kind = descent % o->info->kinds;
@@ -257,25 +322,28 @@ static void render_descent(json_text *out, const tracer_options *o, size_t desce
     render_series(out, "r", numbers, TRACE_RELATIVE_CHANGE, steps);
     json_text_put(out, ",");
     render_series(out, "update_norm", numbers, TRACE_UPDATE_NORM, steps);
+    json_text_put(out, ",");
+    render_series(out, "slope", numbers, TRACE_SLOPE, steps);
     if (o->states) {
         json_text_put(out, ",");
         render_series(out, "cosine", numbers, TRACE_COSINE, steps + 1);
     }
-    json_text_put(out, "}");
 }
 
-void token_trace_render(json_text *out, const token_trace *trace, const tracer_options *o)
+void token_trace_render(json_text *out, const token_trace *trace, const tracer_options *o, const descent_tokenizer *tokenizer)
 {
     json_text_put(out, "{\"position\":");
     json_text_unsigned(out, trace->position);
     json_text_put(out, ",\"steps\":");
     json_text_unsigned(out, trace->steps);
     json_text_put(out, ",\"descents\":[");
-    const float *numbers = trace->numbers;
+    size_t first = 0;
     for (size_t i = 0; i < (size_t)o->info->layers * o->info->kinds; i++) {
         if (i > 0) json_text_put(out, ",");
-        render_descent(out, o, i, trace->used[i], numbers);
-        numbers += (size_t)(steps_of(o, i) + 1) * TRACE_NUMBERS;
+        render_descent(out, o, i, trace->used[i], trace->numbers + first * TRACE_NUMBERS);
+        if (trace->complete) render_readings(out, trace, o, i, first, tokenizer);
+        json_text_put(out, "}");
+        first += (size_t)steps_of(o, i) + 1;
     }
     json_text_put(out, "]");
 }
@@ -283,25 +351,17 @@ void token_trace_render(json_text *out, const token_trace *trace, const tracer_o
 void token_trace_render_reading(json_text *out, const token_trace *trace, const tracer_options *o,
                                 const descent_tokenizer *tokenizer)
 {
-    json_text_put(out, ",\"guesses\":[");
-    for (size_t i = 0; i < trace->n_guesses; i++) {
-        json_text_put(out, i > 0 ? ",{\"token\":" : "{\"token\":");
-        json_text_unsigned(out, trace->guesses[i].token);
-        json_text_put(out, ",\"text\":");
-        token_name(out, tokenizer, trace->guesses[i].token);
-        json_text_put(out, ",\"logprob\":");
-        token_logprob_value(out, trace->guesses[i].logprob);
-        json_text_put(out, "}");
-    }
-    json_text_put(out, "],\"track\":[");
-    for (size_t i = 0; trace->read && i < o->n_track; i++) {
-        json_text_put(out, i > 0 ? ",{\"token\":" : "{\"token\":");
-        json_text_unsigned(out, o->track[i]);
-        json_text_put(out, ",\"rank\":");
-        json_text_unsigned(out, trace->tracked[i].rank);
-        json_text_put(out, ",\"logprob\":");
-        token_logprob_value(out, trace->tracked[i].logprob);
-        json_text_put(out, "}");
-    }
-    json_text_put(out, "]");
+    size_t descents = (size_t)o->info->layers * o->info->kinds, last = descents - 1, first = 0;
+    for (size_t i = 0; i < last; i++) first += (size_t)steps_of(o, i) + 1;
+    size_t reading = reading_at(o, last, first + trace->used[last]);
+    json_text_put(out, ",\"guesses\":");
+    if (trace->complete && o->guesses)
+        render_guesses(out, trace, reading, tokenizer);
+    else
+        json_text_put(out, "[]");
+    json_text_put(out, ",\"track\":");
+    if (trace->complete && o->n_track)
+        render_tracked(out, trace, reading, o);
+    else
+        json_text_put(out, "[]");
 }

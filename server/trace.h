@@ -1,5 +1,6 @@
-/* trace.h: the descents of a text's tokens, as they are observed: energies, changes, update norms, and what was read from their
- * final states. A tracer belongs to the thread that steps the batch; what it hands out belongs to whoever took it.
+/* trace.h: the descents of a text's tokens, as they are observed: energies, changes, slopes, update norms, and what was read from
+ * their states on the way: of a model that deepens (one block, applied T times) at every t = 0..T, elsewhere where a sub-layer
+ * ends. A tracer belongs to the thread that steps the batch; what it hands out belongs to whoever took it.
  */
 #ifndef DESCENT_SERVER_TRACE_H
 #define DESCENT_SERVER_TRACE_H
@@ -7,6 +8,8 @@
 #include "json_text.h"
 #include "logprobs.h"
 #include "models.h"
+
+enum { TRACE_MOST_TRACKED = 64 };
 
 /* What is known of a state x(t), t = 0..T; NaN where it was not observed or does not exist. The changes are those of the step
  * from t to t + 1, but history_change, which is of the step before: see descent_observation. */
@@ -16,11 +19,12 @@ enum trace_number {
     TRACE_HISTORY_CHANGE,
     TRACE_RELATIVE_CHANGE,
     TRACE_UPDATE_NORM,
+    TRACE_SLOPE,
     TRACE_COSINE, /* of x(t) and x(T) */
     TRACE_NUMBERS
 };
 
-typedef struct trace_tracked { /* a token somebody follows, in the distribution read from a final state */
+typedef struct trace_tracked { /* a token somebody follows, in the distribution read from a state */
     size_t rank;               /* 1: the likeliest; equals rank by their ids */
     float logprob;
 } trace_tracked;
@@ -32,10 +36,9 @@ typedef struct token_trace {
     float *numbers;         /* the descents one behind the other, room for [T + 1][TRACE_NUMBERS] of each */
     float *states;          /* x(t) of all descents, for the cosines, until the last is there; NULL: not asked for */
     bool complete;          /* its last state was observed */
-    bool read;              /* guesses and tracked are there */
-    token_logprob *guesses; /* [n_guesses] likeliest next tokens */
+    token_logprob *guesses; /* [readings][n_guesses] likeliest next tokens */
     size_t n_guesses;
-    trace_tracked *tracked; /* [tracer_options.n_track] */
+    trace_tracked *tracked; /* [readings][tracer_options.n_track] */
     struct token_trace *next;
 } token_trace;
 
@@ -44,9 +47,8 @@ typedef struct tracer_options {
     descent_depth depth;
     size_t first, count; /* the positions that are traced */
     bool states;         /* cosines too */
-    size_t guesses;      /* how many likeliest tokens of each position, and ... */
-    const uint32_t
-        *track; /* ... tokens to follow, [n_track]; kept by reference. Both 0: tokens are not waiting for a reading */
+    size_t guesses;      /* how many likeliest tokens of each state that is read, and ... */
+    const uint32_t *track; /* ... tokens to follow, [n_track]; kept by reference. Both 0: nothing is read */
     size_t n_track;
 } tracer_options;
 
@@ -61,15 +63,16 @@ int tracer_flags(const tracer_options *options);
 tracer *tracer_create(const tracer_options *options); /* NULL without memory */
 void tracer_destroy(tracer *t);
 void tracer_observe(tracer *t, const descent_observation *seen);
-void tracer_read(tracer *t, size_t position, const float *logits);
-/* The next token in order whose descent is over and, where that is asked for, read; NULL: not yet, or none. */
+/* The next token in order whose descent is over; NULL: not yet, or none. */
 token_trace *tracer_next(tracer *t);
 void tracer_end(tracer *t);          /* nothing more is observed: what is begun is over */
 bool tracer_failed(const tracer *t); /* memory ran out: positions are missing */
 
 void token_trace_free(token_trace *list);
-/* {"position", "steps", "descents": [...]} without its closing brace. */
-void token_trace_render(json_text *out, const token_trace *trace, const tracer_options *options);
+/* {"position", "steps", "descents": [...]} without its closing brace; what was read is named by `tokenizer` (may be NULL). */
+void token_trace_render(json_text *out, const token_trace *trace, const tracer_options *options,
+                        const descent_tokenizer *tokenizer);
+/* ,"guesses":[...],"track":[...]: of its last state. */
 void token_trace_render_reading(json_text *out, const token_trace *trace, const tracer_options *options,
                                 const descent_tokenizer *tokenizer);
 

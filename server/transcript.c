@@ -276,7 +276,6 @@ bool transcript_chosen(void *user, const descent_choice *choice)
 {
     transcript *t = user;
     const prompt *p = prompt_of(t);
-    if (t->tracer) tracer_read(t->tracer, choice->token_chosen ? choice->position - 1 : choice->position, choice->logits);
     if (!choice->token_chosen) {
         bool follows = choice->position + 1 < p->count && scores(t);
         return !follows || hold(t, p->tokens[choice->position + 1], choice) || fail(t, NULL);

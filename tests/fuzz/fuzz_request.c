@@ -80,7 +80,7 @@ static void check_request(const generation_request *r, const request_limits *lim
     check_prompts(r, limits);
     require(!descent_sampling_check(&r->sampling, r->model->info->vocab, &status));
     require(r->sampling.n_bias <= limits->logit_bias);
-    require(r->logprobs >= -1 && r->logprobs <= REQUEST_MOST_LOGPROBS && r->n_track <= REQUEST_MOST_TRACKED);
+    require(r->logprobs >= -1 && r->logprobs <= REQUEST_MOST_LOGPROBS && r->n_track <= TRACE_MOST_TRACKED);
     for (size_t i = 0; i < r->n_track; i++) require(r->track[i] < r->model->info->vocab);
     require(r->n_stop <= limits->stop_strings);
     for (size_t i = 0; i < r->n_stop; i++) {

@@ -148,7 +148,7 @@ class Choice(Structure):
 class GenerationReport(Structure):
     _fields_ = [
         ("end", c_int), ("status", Status), ("prompt_count", c_size_t), ("reused", c_size_t), ("deepened", c_size_t),
-        ("generated", c_size_t), ("drafted", c_size_t), ("accepted", c_size_t), ("row_steps", c_uint64), ("pauses", c_uint32),
+        ("generated", c_size_t), ("drafted", c_size_t), ("accepted", c_size_t), ("row_steps", c_uint64), ("logits_read", c_uint64), ("pauses", c_uint32),
         ("queue_seconds", c_double), ("prompt_seconds", c_double), ("generation_seconds", c_double),
     ]
 
@@ -330,6 +330,7 @@ FUNCTIONS = {
     "descent_sequence_save": (c_int, [_handle, c_char_p, _status]),
     "descent_sequence_restore": (c_int, [_handle, c_char_p, _out, _status]),
     "descent_sequence_observe": (c_int, [_handle, c_int, Observer, c_void_p, _status]),
+    "descent_sequence_logits_read": (c_uint64, [_handle]),
     "descent_sequence_intervene": (c_int, [_handle, Site, c_int, _floats, _status]),
     "descent_sequence_start": (c_int, [_handle, Site, _floats, _status]),
     "descent_batch_create": (c_int, [_handle, POINTER(BatchOptions), _out, _status]),

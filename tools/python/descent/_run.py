@@ -1,6 +1,8 @@
 """What Model.run saw of a descent, as arrays. Shapes: T steps, L tokens, C width; a layered family's have the layers first.
 
     states, g          [T, L, C]   x(t) and norm(x(t)); T + 1 with "final"
+    logits             [T, L, V]   what the head reads at x(t); T + 1 with "final". A layered family's: [L, V] for each layer, at the
+                                   end of its sub-layer, and NaN without "final"
     energy[term]       [T, L]      E at x(t), keys of step t; T + 1 with "final"
     own_change         [T, L]      index t is the change from t to t + 1
     history_change     [T, L]      the same; the last needs "final" and is NaN without
@@ -28,6 +30,7 @@ class Trace:
     update_norm: Optional[np.ndarray] = None
     relative_change: Optional[np.ndarray] = None
     slope: Optional[np.ndarray] = None
+    logits: Optional[np.ndarray] = None
 
     @property
     def total_energy(self):
@@ -68,7 +71,8 @@ class Recorder:
     def __init__(self, info, depth, length, observe):
         self.info = info
         self.traces = []
-        energy, convergence, state, slope, final = (name in observe for name in ("energy", "convergence", "state", "slope", "final"))
+        energy, convergence, state, slope, logits, final = (
+            name in observe for name in ("energy", "convergence", "state", "slope", "logits", "final"))
         for kind, terms in enumerate(info.terms):
             steps = depth.steps[kind] or 1  # a sub-layer without T runs once
             shape, seen = (info.layers, steps, length), (info.layers, steps + final, length)
@@ -80,6 +84,8 @@ class Recorder:
                 trace.own_change, trace.history_change = _nan(*shape), _nan(*shape)
             if convergence:
                 trace.update_norm, trace.relative_change = _nan(*shape), _nan(*shape)
+            if logits:
+                trace.logits = _nan(*(seen if info.deepens else (info.layers, length)), info.vocab)
             if slope and terms:
                 trace.slope = _nan(*shape)
             self.traces.append(trace)
@@ -91,6 +97,9 @@ class Recorder:
         if trace.states is not None:
             for array, values in ((trace.states, seen.x), (trace.g, seen.g)):
                 ctypes.memmove(array[here].ctypes.data, values, 4 * self.info.width)
+        if trace.logits is not None and seen.logits:
+            place = here if self.info.deepens else (site.layer, site.position)
+            ctypes.memmove(trace.logits[place].ctypes.data, seen.logits, 4 * self.info.vocab)
         for i, values in enumerate(trace.energy.values()):
             values[here] = seen.energy[i]
         if trace.history_change is not None and site.step > 0:

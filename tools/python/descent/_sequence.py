@@ -93,6 +93,7 @@ class Observation:
     slope: float
     x: Optional[np.ndarray]
     g: Optional[np.ndarray]
+    logits: Optional[np.ndarray]
 
 
 class Cache(Handle):
@@ -220,6 +221,11 @@ class Sequence(Handle):
     def steps_run(self):
         return self._get("descent_sequence_steps_run")
 
+    @property
+    def logits_read(self):
+        """States whose logits were read for the observer so far."""
+        return self._get("descent_sequence_logits_read")
+
     def token_steps(self, position):
         """Row steps that the state of a token took: fewer than its depth asks where it stopped early."""
         return self._get("descent_sequence_token_steps", self._position(position))
@@ -245,7 +251,7 @@ class Sequence(Handle):
 
     def observe(self, observe, callback=None):
         """Calls callback(Observation) for every row step from now on; observe: some of "energy", "convergence", "state",
-        "slope", "final". An empty `observe` or callback None ends it. The callback may not call into the cache; what it raises
+        "slope", "logits", "final". An empty `observe` or callback None ends it. The callback may not call into the cache; what it raises
         comes out of the call that stepped the batch. Rows found in the cache are not seen: make the sequence with sharing=False.
         A callback that refers to the sequence keeps it open until close() or observe(())."""
         info = self._core.info
@@ -258,7 +264,8 @@ class Sequence(Handle):
                 history_change=seen.history_change, update_norm=seen.update_norm, relative_change=seen.relative_change,
                 slope=seen.slope,
                 x=np.ctypeslib.as_array(seen.x, (info.width,)).copy() if seen.x else None,
-                g=np.ctypeslib.as_array(seen.g, (info.width,)).copy() if seen.g else None)
+                g=np.ctypeslib.as_array(seen.g, (info.width,)).copy() if seen.g else None,
+                logits=np.ctypeslib.as_array(seen.logits, (info.vocab,)).copy() if seen.logits else None)
 
         self._observe(observe_flags(observe) if callback else 0, lambda seen: callback(copy(seen)))
 

@@ -547,6 +547,7 @@ static void observe(const tile *t)
     size_t ws = k->wide_stride;
     bool energy = t->watch & DESCENT_OBSERVE_ENERGY;
     if (energy) forces(t, k->wide[NEXT_G], false, k->energy[1]);
+    size_t read = 0; /* rows before this one have their logits */
     for (size_t i = 0; i < t->n; i++) {
         const row *r = t->rows[i];
         if (i == read) read = tile_read_observed(t, i, k->wide[X], false, k->wide[QUERY]);

@@ -40,7 +40,7 @@ void answer_traces(json_text *out, const answer_part *part)
     json_text_put(out, ",\"descent\":{\"trace\":[");
     for (const token_trace *trace = part->traces; trace; trace = trace->next) {
         if (trace != part->traces) json_text_put(out, ",");
-        token_trace_render(out, trace, &part->text->trace);
+        token_trace_render(out, trace, &part->text->trace, NULL);
         json_text_put(out, "}");
     }
     json_text_put(out, "]}");

@@ -241,7 +241,7 @@ static void sites(void **state)
         s.x[s.e.model.width - 1] = 0;
 
         size_t seen = 0;
-        expect_code(descent_sequence_observe(s.sequence, 32, nobody, &seen, &s.status), DESCENT_BAD_ARGUMENT, &s.status, "32");
+        expect_code(descent_sequence_observe(s.sequence, 64, nobody, &seen, &s.status), DESCENT_BAD_ARGUMENT, &s.status, "64");
         expect_code(descent_sequence_observe(s.sequence, -1, nobody, &seen, &s.status), DESCENT_BAD_ARGUMENT, &s.status, "-1");
         expect_code(descent_sequence_observe(s.sequence, 1, NULL, NULL, &s.status), DESCENT_BAD_ARGUMENT, &s.status, NULL);
         expect_ok(descent_sequence_observe(s.sequence, OBSERVE_ALL, nobody, &seen, &s.status), &s.status);

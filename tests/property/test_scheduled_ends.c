@@ -376,7 +376,7 @@ static void wrong_arguments_are_named(void **state)
     o = good, o.prompt = strange, o.prompt_count = 2, expect_refused(&s, &o, "position 1");
     o = good, o.calls.chosen = NULL, expect_refused(&s, &o, "chosen");
     o = good, o.calls.ended = NULL, expect_refused(&s, &o, "ended");
-    o = good, o.observe = 32, expect_refused(&s, &o, "observe is 32");
+    o = good, o.observe = 64, expect_refused(&s, &o, "observe is 64");
     o = good, o.observe = 1, expect_refused(&s, &o, "observe");
     o = good, o.sampling.temperature = -1, expect_refused(&s, &o, "temperature");
     o = good, o.sampling.top_p = NAN, expect_refused(&s, &o, "top_p");

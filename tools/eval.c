@@ -24,8 +24,9 @@ static const cli_command eval_command = {
              "loss, "
              "the KL divergence of this model's predictions from its own, in nats, and how often both find the same token "
              "likeliest.\n"
-             "--match: lines PROMPT <tab> ANSWER; a greedy continuation of at most 60 tokens is right when the token before "
-             "its end-of-text token is the answer. The prompt ends with the first = where there is one.",
+             "--match: lines PROMPT <tab> ANSWER, or {\"prompt\": ..., \"answer\": ...} where FILE ends in .jsonl; a greedy "
+             "continuation of at most 60 tokens is right when the token before "
+             "its end-of-text token is the answer. The prompt of a line with a tab ends with its first = where it has one.",
     .least = 1,
     .most = 1,
 };
@@ -165,13 +166,17 @@ static int eval_loss(const eval_options *o, const session *with, const asked_dep
 
 static int eval_match(const eval_options *o, const session *with, const asked_depth *depths, size_t n)
 {
-    match_set set;
-    int exit_code = read_matches(with, o->match, &set);
+    question_set set;
+    int exit_code = read_questions(with, o->match, &set);
+    if (exit_code == EXIT_SUCCESS && set.questions->choices) {
+        cli_error("%s: records with choices are for descent scale", o->match);
+        exit_code = EXIT_FAILURE;
+    }
     match_result *results = calloc(n, sizeof *results);
     if (exit_code == EXIT_SUCCESS) exit_code = results ? measure_match(with, &set, depths, n, results) : no_memory();
     if (exit_code == EXIT_SUCCESS) exit_code = show_match(o, depths, n, results, set.count);
     free(results);
-    match_set_release(&set);
+    question_set_release(&set);
     return exit_code;
 }
 
@@ -180,7 +185,7 @@ static int eval_with(const eval_options *o, const char *path)
     session with;
     asked_depth *depths = NULL;
     size_t n = 0;
-    int exit_code = session_open(path, &o->session, &with);
+    int exit_code = o->file ? session_open(path, &o->session, &with) : session_open_scheduler(path, &o->session, 0, &with);
     if (exit_code == EXIT_SUCCESS) exit_code = read_exit(&eval_command, o->exit, &with.exit);
     if (exit_code == EXIT_SUCCESS) exit_code = read_motion(&eval_command, &o->motion, &with.motion);
     if (exit_code == EXIT_SUCCESS) exit_code = read_depths(&eval_command, with.model, o->steps, &depths, &n);

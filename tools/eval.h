@@ -3,6 +3,7 @@
 #ifndef DESCENT_TOOLS_EVAL_H
 #define DESCENT_TOOLS_EVAL_H
 
+#include "answers.h"
 #include "input.h"
 #include "session.h"
 
@@ -23,33 +24,14 @@ typedef struct loss_result {
 int measure_loss(const session *with, const session *reference, const uint32_t *tokens, size_t count, const asked_depth *depths,
                  size_t n, loss_result *results);
 
-typedef struct match_item {
-    uint32_t *prompt; /* up to and with the first "="; released with descent_free */
-    size_t prompt_count;
-    char *answer;         /* owned by the item */
-    int64_t answer_token; /* the token that spells it alone; -1 where it takes several */
-} match_item;
-
-typedef struct match_set {
-    match_item *items;
-    size_t count;
-} match_set;
-
-/* Reads lines "prompt TAB answer". The result is the exit code; match_set_release in any case. */
-int read_matches(const session *with, const char *path, match_set *set);
-void match_set_release(match_set *set);
-
 /* What became of all items at one depth. */
 typedef struct match_result {
     size_t right;
     uint64_t tokens, token_steps; /* that descended, prompts included, and their row steps */
 } match_result;
 
-/* How the model answers at each depth: results [n]. The result is the exit code. */
-int measure_match(const session *with, const match_set *set, const asked_depth *depths, size_t n, match_result *results);
-
-/* Texts that descend side by side at `depth`, `tokens` each: as many as `rows`, those of the batch, allow, 1..64, fewer where
- * the cache would not hold them. */
-size_t texts_side_by_side(const session *with, size_t rows, size_t tokens, descent_depth depth);
+/* How the model answers the questions, which have answers, at each depth: results [n]. The session has a scheduler. The result
+ * is the exit code. */
+int measure_match(const session *with, const question_set *set, const asked_depth *depths, size_t n, match_result *results);
 
 #endif

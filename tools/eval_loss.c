@@ -28,7 +28,9 @@ typedef struct measurement {
     progress *bar;
 } measurement;
 
-size_t texts_side_by_side(const session *with, size_t rows, size_t tokens, descent_depth depth)
+/* Texts that descend side by side at `depth`, `tokens` each: as many as `rows`, those of the batch, allow, 1..64, fewer where
+ * the cache would not hold them. */
+static size_t texts_side_by_side(const session *with, size_t rows, size_t tokens, descent_depth depth)
 {
     size_t texts = tokens ? rows / tokens : 1;
     descent_cache_usage usage = descent_cache_describe(with->cache);

@@ -287,7 +287,7 @@ static int run_with(const run_options *o, const cli_arguments *arguments)
     completion_options options;
     descent_logit_bias *bias = NULL;
     const char *prompt = arguments->positional[1];
-    int exit_code = session_open_scheduler(arguments->positional[0], &o->session, &with);
+    int exit_code = session_open_scheduler(arguments->positional[0], &o->session, 1, &with);
     if (exit_code == EXIT_SUCCESS) exit_code = read_exit(&run_command, o->exit, &with.exit);
     if (exit_code == EXIT_SUCCESS) exit_code = read_motion(&run_command, &o->motion, &with.motion);
     if (exit_code == EXIT_SUCCESS) exit_code = make_completion_options(o, &with, &bias, &options);

@@ -42,7 +42,7 @@ int session_open(const char *path, const session_options *options, session *open
     return EXIT_SUCCESS;
 }
 
-int session_open_scheduler(const char *path, const session_options *options, session *opened)
+int session_open_scheduler(const char *path, const session_options *options, uint32_t running, session *opened)
 {
     const uint32_t most = 16384; /* tokens of prompts that a scheduler takes on at once */
     descent_status status;
@@ -51,7 +51,7 @@ int session_open_scheduler(const char *path, const session_options *options, ses
     descent_scheduler_options how = {.cache = {.page_type = opened->page_type, .byte_limit = options->cache_bytes},
                                      .threads = (uint32_t)options->threads,
                                      .chunk = (uint32_t)options->chunk < most ? (uint32_t)options->chunk : most,
-                                     .max_running = 1};
+                                     .max_running = running};
     if (descent_scheduler_create(opened->model, &how, &opened->scheduler, &status) != DESCENT_OK) return failed(&status);
     return EXIT_SUCCESS;
 }

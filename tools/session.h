@@ -35,9 +35,9 @@ typedef struct session {
 } session;
 
 /* EXIT_SUCCESS, or the exit code after a message. *opened may be closed in either case. The second opens a scheduler, neither
- * cache nor batch. */
+ * cache nor batch, that runs at most `running` generations side by side, 0: 64. */
 int session_open(const char *path, const session_options *options, session *opened);
-int session_open_scheduler(const char *path, const session_options *options, session *opened);
+int session_open_scheduler(const char *path, const session_options *options, uint32_t running, session *opened);
 void session_close(session *opened);
 
 /* Encodes a text, BOS included where the tokenizer adds one. The caller releases *tokens with descent_free. */

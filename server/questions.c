@@ -1,5 +1,5 @@
-/* records.c: see records.h. */
-#include "records.h"
+/* questions.c: see questions.h. */
+#include "questions.h"
 
 #include "fields.h"
 
@@ -31,8 +31,8 @@ static descent_code no_memory(descent_status *status)
 /* ---- Texts to tokens --------------------------------------------------------------------------------------------- */
 
 /* `what` begins the message of what cannot be spelled. */
-static descent_code encode(const descent_tokenizer *tokenizer, const char *what, record_text text, int flags, uint32_t **tokens,
-                           size_t *count, descent_status *status)
+static descent_code encode(const descent_tokenizer *tokenizer, const char *what, question_text text, int flags,
+                           uint32_t **tokens, size_t *count, descent_status *status)
 {
     descent_status said;
     descent_code code = descent_tokenizer_encode(tokenizer, text.bytes, text.length, flags, tokens, count, &said);
@@ -41,18 +41,18 @@ static descent_code encode(const descent_tokenizer *tokenizer, const char *what,
     return status->code = code;
 }
 
-static descent_code read_prompt(const descent_tokenizer *tokenizer, uint32_t context, record_text prompt, record *into,
+static descent_code read_prompt(const descent_tokenizer *tokenizer, uint32_t context, question_text prompt, question *into,
                                 descent_status *status)
 {
-    *into = (record){.answer_token = -1};
+    *into = (question){.answer_token = -1};
     descent_code code =
         encode(tokenizer, "the prompt", prompt, DESCENT_ADD_SPECIAL, &into->prompt, &into->prompt_count, status);
     if (code != DESCENT_OK || (into->prompt_count && into->prompt_count <= context)) return code;
     return wrong(status, "the prompt has %zu tokens, the model takes 1 to %" PRIu32, into->prompt_count, context);
 }
 
-descent_code record_of_answer(const descent_tokenizer *tokenizer, uint32_t context, record_text prompt, record_text answer,
-                              record *into, descent_status *status)
+descent_code question_of_answer(const descent_tokenizer *tokenizer, uint32_t context, question_text prompt,
+                                question_text answer, question *into, descent_status *status)
 {
     uint32_t *tokens = NULL;
     size_t count = 0;
@@ -77,8 +77,8 @@ static size_t common(const uint32_t *a, size_t n_a, const uint32_t *b, size_t n_
 }
 
 /* The tokens of prompt and choice as one text. */
-static descent_code read_choice(const descent_tokenizer *tokenizer, uint32_t context, record_text prompt, record_text choice,
-                                size_t index, record_choice *into, descent_status *status)
+static descent_code read_choice(const descent_tokenizer *tokenizer, uint32_t context, question_text prompt,
+                                question_text choice, size_t index, question_choice *into, descent_status *status)
 {
     char what[32];
     snprintf(what, sizeof what, "choice %zu", index);
@@ -95,12 +95,12 @@ static descent_code read_choice(const descent_tokenizer *tokenizer, uint32_t con
     return wrong(status, "%s makes a text of %zu tokens, the model takes at most %" PRIu32, what, into->count, context + 1);
 }
 
-descent_code record_of_choices(const descent_tokenizer *tokenizer, uint32_t context, record_text prompt,
-                               const record_text *choices, size_t n, size_t right, record *into, descent_status *status)
+descent_code question_of_choices(const descent_tokenizer *tokenizer, uint32_t context, question_text prompt,
+                                 const question_text *choices, size_t n, size_t right, question *into, descent_status *status)
 {
     descent_code code = read_prompt(tokenizer, context, prompt, into, status);
     if (code != DESCENT_OK) return code;
-    if (n < 2 || n > RECORD_MOST_CHOICES) return wrong(status, "%zu choices: 2 to %d are allowed", n, RECORD_MOST_CHOICES);
+    if (n < 2 || n > QUESTION_MOST_CHOICES) return wrong(status, "%zu choices: 2 to %d are allowed", n, QUESTION_MOST_CHOICES);
     if (right >= n) return wrong(status, "the answer is choice %zu of %zu: the first is 0", right, n);
     into->choices = calloc(n, sizeof *into->choices);
     if (!into->choices) return no_memory(status);
@@ -108,7 +108,7 @@ descent_code record_of_choices(const descent_tokenizer *tokenizer, uint32_t cont
     into->right = right;
     into->scored = into->prompt_count;
     for (size_t i = 0; i < n; i++) {
-        record_choice *choice = &into->choices[i];
+        question_choice *choice = &into->choices[i];
         code = read_choice(tokenizer, context, prompt, choices[i], i, choice, status);
         if (code != DESCENT_OK) return code;
         size_t same = common(into->prompt, into->prompt_count, choice->tokens, choice->count);
@@ -121,61 +121,61 @@ descent_code record_of_choices(const descent_tokenizer *tokenizer, uint32_t cont
     return DESCENT_OK;
 }
 
-void record_release(record *of)
+void question_release(question *of)
 {
     for (size_t i = 0; i < of->n_choices; i++) descent_free(of->choices[i].tokens);
     free(of->choices);
     descent_free(of->prompt);
     free(of->answer);
-    *of = (record){.answer_token = -1};
+    *of = (question){.answer_token = -1};
 }
 
 /* ---- JSON -------------------------------------------------------------------------------------------------------- */
 
-static descent_code read_choices(const descent_tokenizer *tokenizer, uint32_t context, record_text prompt, const json_t *list,
-                                 const json_t *answer, record *into, descent_status *status)
+static descent_code read_choices(const descent_tokenizer *tokenizer, uint32_t context, question_text prompt, const json_t *list,
+                                 const json_t *answer, question *into, descent_status *status)
 {
     char words[FIELDS_WORDS];
     int64_t right;
     size_t n = json_array_size(list);
     if (!json_is_array(list)) return wrong(status, "choices must be a list of texts, got %s", fields_describe(list, words));
-    if (n < 2 || n > RECORD_MOST_CHOICES)
-        return wrong(status, "choices must be 2 to %d texts, got %zu", RECORD_MOST_CHOICES, n);
+    if (n < 2 || n > QUESTION_MOST_CHOICES)
+        return wrong(status, "choices must be 2 to %d texts, got %zu", QUESTION_MOST_CHOICES, n);
     if (!fields_as_integer(answer, 0, (int64_t)n - 1, &right))
         return wrong(status, "answer must be the index of the right choice, 0 to %zu, got %s", n - 1,
                      answer ? fields_describe(answer, words) : "none");
-    record_text choices[RECORD_MOST_CHOICES];
+    question_text choices[QUESTION_MOST_CHOICES];
     for (size_t i = 0; i < n; i++) {
         const json_t *choice = json_array_get(list, i);
         if (!json_is_string(choice))
             return wrong(status, "choice %zu must be a text, got %s", i, fields_describe(choice, words));
-        choices[i] = (record_text){json_string_value(choice), json_string_length(choice)};
+        choices[i] = (question_text){json_string_value(choice), json_string_length(choice)};
     }
-    return record_of_choices(tokenizer, context, prompt, choices, n, (size_t)right, into, status);
+    return question_of_choices(tokenizer, context, prompt, choices, n, (size_t)right, into, status);
 }
 
-descent_code record_of_json(const descent_tokenizer *tokenizer, uint32_t context, const json_t *object, record *into,
-                            descent_status *status)
+descent_code question_of_json(const descent_tokenizer *tokenizer, uint32_t context, const json_t *object, question *into,
+                              descent_status *status)
 {
     char words[FIELDS_WORDS];
-    *into = (record){.answer_token = -1};
+    *into = (question){.answer_token = -1};
     if (!json_is_object(object)) return wrong(status, "a record must be an object, got %s", fields_describe(object, words));
     const json_t *prompt = json_object_get(object, "prompt"), *answer = json_object_get(object, "answer");
     const json_t *choices = json_object_get(object, "choices");
     if (!json_is_string(prompt))
         return wrong(status, "prompt must be a text, got %s", prompt ? fields_describe(prompt, words) : "none");
-    record_text question = {json_string_value(prompt), json_string_length(prompt)};
-    if (choices && !json_is_null(choices)) return read_choices(tokenizer, context, question, choices, answer, into, status);
+    question_text asked = {json_string_value(prompt), json_string_length(prompt)};
+    if (choices && !json_is_null(choices)) return read_choices(tokenizer, context, asked, choices, answer, into, status);
     if (!json_is_string(answer))
         return wrong(status, "answer must be a text, or an index beside choices, got %s",
                      answer ? fields_describe(answer, words) : "none");
-    return record_of_answer(tokenizer, context, question, (record_text){json_string_value(answer), json_string_length(answer)},
-                            into, status);
+    return question_of_answer(tokenizer, context, asked, (question_text){json_string_value(answer), json_string_length(answer)},
+                              into, status);
 }
 
 /* ---- Answers ------------------------------------------------------------------------------------------------------ */
 
-bool record_is_answered(const record *of, const descent_tokenizer *tokenizer, uint32_t last)
+bool question_is_answered(const question *of, const descent_tokenizer *tokenizer, uint32_t last)
 {
     descent_decoder *decoder;
     if ((int64_t)last == of->answer_token) return true;
@@ -190,7 +190,7 @@ bool record_is_answered(const record *of, const descent_tokenizer *tokenizer, ui
 
 /* ---- Choices ------------------------------------------------------------------------------------------------------ */
 
-descent_measure record_measure(const record *of, const descent_measure *choices, bool *right_by_bytes)
+descent_measure question_measure(const question *of, const descent_measure *choices, bool *right_by_bytes)
 {
     size_t likeliest = 0, by_bytes = 0;
     descent_measure sum = {.depth = choices[0].depth};

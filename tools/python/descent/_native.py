@@ -24,7 +24,7 @@ ADD_SPECIAL = 1
 PARSE_SPECIAL = 2
 
 PAGE_TYPES = {"f32": 0, "f16": 1, "bf16": 2, "q8": 3}
-OBSERVE = {"energy": 1, "convergence": 2, "state": 4, "final": 8, "slope": 16}
+OBSERVE = {"energy": 1, "convergence": 2, "state": 4, "final": 8, "slope": 16, "logits": 32}
 INTERVENTIONS = {"set_x": 0, "add_x": 1, "set_g": 2, "add_g": 3}
 
 
@@ -104,7 +104,8 @@ class Site(Structure):
 class Observation(Structure):
     _fields_ = [("site", Site), ("final", c_bool), ("energy", c_float * MAX_TERMS), ("own_change", c_float),
                 ("history_change", c_float), ("update_norm", c_float), ("relative_change", c_float),
-                ("slope", c_float), ("x", POINTER(c_float)), ("g", POINTER(c_float))]
+                ("slope", c_float), ("x", POINTER(c_float)), ("g", POINTER(c_float)),
+                ("logits", POINTER(c_float))]
 
 
 class BatchOptions(Structure):

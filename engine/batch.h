@@ -128,6 +128,8 @@ bool tile_write_key(const tile *t, const row *r, uint32_t plane, size_t offset, 
 
 /* The observer's flags of a row, 0 where nobody looks at this step of it. */
 int row_watch(const row *r);
+/* Some row makes a step: not all only read their energy. */
+bool tile_moves(const tile *t);
 
 /* Reports what a step was to the observer of row i. `before` and `after` are its energies with the keys of this step at g
  * and at the next g (where asked for); x, g and next_g may be NULL where nobody wants them. */

@@ -541,15 +541,23 @@ static void stop_early(const tile *t)
     }
 }
 
+/* Energies behind the step are for rows that make one. */
+static bool wants_next_energy(const tile *t)
+{
+    for (size_t i = 0; i < t->n; i++)
+        if (!t->rows[i]->measuring && (row_watch(t->rows[i]) & DESCENT_OBSERVE_ENERGY)) return true;
+    return false;
+}
+
 static void observe(const tile *t)
 {
     workspace *k = t->work;
     size_t ws = k->wide_stride;
-    bool energy = t->watch & DESCENT_OBSERVE_ENERGY;
-    if (energy) forces(t, k->wide[NEXT_G], false, k->energy[1]);
+    if (wants_next_energy(t)) forces(t, k->wide[NEXT_G], false, k->energy[1]);
     size_t read = 0; /* rows before this one have their logits */
     for (size_t i = 0; i < t->n; i++) {
         const row *r = t->rows[i];
+        bool energy = row_watch(r) & DESCENT_OBSERVE_ENERGY;
         if (i == read) read = tile_read_observed(t, i, k->wide[X], false, k->wide[QUERY]);
         if (!row_watch(r) || r->sequence->ended != DESCENT_OK || (r->stops && !r->moved)) continue;
         bool final = r->measuring;
@@ -573,6 +581,11 @@ static void nrgpt_step(tile *t)
     for (size_t i = 0; i < t->n; i++) normalize(t->model, k->wide[X] + i * ws, k->wide[G] + i * ws);
     tile_intervene_g(t, k->wide[G]);
     write_keys(t, k->wide[G]);
+    if (!tile_moves(t)) {
+        if (t->watch & DESCENT_OBSERVE_ENERGY) forces(t, k->wide[G], false, k->energy[0]);
+        observe(t);
+        return;
+    }
     forces(t, k->wide[G], true, t->watch & DESCENT_OBSERVE_ENERGY ? k->energy[0] : NULL);
     descend(t);
     if (t->watch & DESCENT_OBSERVE_SLOPE) slopes(t);

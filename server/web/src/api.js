@@ -39,37 +39,47 @@ export class ApiError extends Error {
   }
 }
 
-async function refusal(answer) {
-  const text = await answer.text().catch(() => "");
+function refusal(status, reason, text) {
   let error = null;
   try {
     ({ error } = JSON.parse(text));
   } catch {
     // not from the server itself: a proxy's page
   }
-  const message = error?.message ?? `the server answered ${answer.status} ${answer.statusText}`.trim();
-  return new ApiError("refused", message, { status: answer.status, code: error?.code, param: error?.param });
+  if (status === 401) connection.set("key");
+  const message = error?.message ?? `the server answered ${status} ${reason}`.trim();
+  return new ApiError("refused", message, { status, code: error?.code, param: error?.param });
+}
+
+function headersFor(body) {
+  const headers = {};
+  if (key.value) headers.Authorization = `Bearer ${key.value}`;
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  return headers;
+}
+
+function unreachable() {
+  lost();
+  return new ApiError("lost", "The server cannot be reached.");
+}
+
+function cut() {
+  lost();
+  return new ApiError("cut", "The connection ended before the answer did.");
 }
 
 // The answer, whose status is 200. A GET, or a POST of `body`.
 export async function request(path, { body, signal } = {}) {
-  const headers = {};
-  if (key.value) headers.Authorization = `Bearer ${key.value}`;
-  if (body !== undefined) headers["Content-Type"] = "application/json";
-  const init = { method: body === undefined ? "GET" : "POST", headers, signal, cache: "no-store" };
+  const init = { method: body === undefined ? "GET" : "POST", headers: headersFor(body), signal, cache: "no-store" };
   if (body !== undefined) init.body = JSON.stringify(body);
   let answer;
   try {
     answer = await fetch(new URL(path, document.baseURI), init);
   } catch (error) {
-    if (signal?.aborted) throw error;
-    lost();
-    throw new ApiError("lost", "The server cannot be reached.");
+    throw signal?.aborted ? error : unreachable();
   }
   if (answer.ok) return answer;
-  const error = await refusal(answer);
-  if (error.status === 401) connection.set("key");
-  throw error;
+  throw refusal(answer.status, answer.statusText, await answer.text().catch(() => ""));
 }
 
 export async function json(path, how) {
@@ -77,42 +87,66 @@ export async function json(path, how) {
   try {
     return await answer.json();
   } catch (error) {
-    if (how?.signal?.aborted) throw error;
-    lost();
-    throw new ApiError("cut", "The connection ended before the answer did.");
+    throw how?.signal?.aborted ? error : cut();
+  }
+}
+
+// The lines of an answer as they come; an end that is none is thrown. By XMLHttpRequest: fetch throws away what has just arrived
+// when a connection ends without its last chunk, and that is how a stream ends behind the event that says what went wrong.
+async function* lines(path, body, signal) {
+  const ask = new XMLHttpRequest();
+  const ready = [];
+  let read = 0; // characters of the answer
+  let status = 0; // which the request forgets when it fails
+  let end = null;
+  let wake = () => {};
+  const take = () => {
+    status = ask.status || status;
+    const whole = status === 200 ? ask.responseText.lastIndexOf("\n") + 1 : 0;
+    if (whole > read) {
+      ready.push(...ask.responseText.slice(read, whole - 1).split("\n"));
+      read = whole;
+    }
+    wake();
+  };
+  ask.addEventListener("readystatechange", take);
+  ask.addEventListener("progress", take);
+  for (const name of ["load", "error", "abort"])
+    ask.addEventListener(name, () => {
+      end = name;
+      wake();
+    });
+  ask.open("POST", new URL(path, document.baseURI));
+  for (const [name, value] of Object.entries(headersFor(body))) ask.setRequestHeader(name, value);
+  const abort = () => ask.abort();
+  signal.addEventListener("abort", abort);
+  ask.send(JSON.stringify(body));
+  try {
+    for (;;) {
+      yield* ready.splice(0);
+      if (end) break;
+      await new Promise((resolve) => (wake = resolve));
+    }
+    if (end === "abort") throw signal.reason;
+    if (end === "error") throw status ? cut() : unreachable();
+    if (status !== 200) throw refusal(status, ask.statusText, ask.responseText);
+  } finally {
+    signal.removeEventListener("abort", abort);
+    if (!end) ask.abort();
   }
 }
 
 // The data of each event, parsed, until [DONE]. An error among them, or an end without [DONE], is thrown.
 export async function* stream(path, body, signal) {
-  const answer = await request(path, { body: { ...body, stream: true }, signal });
-  const cut = () => new ApiError("cut", "The connection ended before the answer did.");
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
-  for (;;) {
-    let piece;
-    try {
-      piece = await reader.read();
-    } catch (error) {
-      if (signal?.aborted) throw error;
-      lost();
-      throw cut();
-    }
-    if (piece.done) {
-      lost();
-      throw cut();
-    }
-    const lines = (rest + piece.value).split("\n");
-    rest = lines.pop();
-    for (const line of lines) {
-      if (!line.startsWith("data:")) continue;
-      const data = line.slice(5).trim();
-      if (data === "[DONE]") return;
-      const event = JSON.parse(data);
-      if (event.error) throw new ApiError("failed", event.error.message, event.error);
-      yield event;
-    }
+  for await (const line of lines(path, { ...body, stream: true }, signal)) {
+    if (!line.startsWith("data:")) continue;
+    const data = line.slice(5).trim();
+    if (data === "[DONE]") return;
+    const event = JSON.parse(data);
+    if (event.error) throw new ApiError("failed", event.error.message, event.error);
+    yield event;
   }
+  throw cut();
 }
 
 // ---- Whether the server is there ------------------------------------------------------------------------------------

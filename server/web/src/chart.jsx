@@ -1,7 +1,7 @@
 // A uPlot chart that keeps the width of its place and is made again when its shape or the scheme changes.
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
-import { color, scheme } from "./colors.js";
+import { color, scheme, SERIES } from "./colors.js";
 import { useStore } from "./store.js";
 
 // `options(colors)` gives uPlot's options but for the width; `shape` names what they depend on.
@@ -24,6 +24,15 @@ export function Chart({ options, shape, data, label, height = 220 }) {
   }, [shape, theme, height]);
   useEffect(() => plot.current?.setData(data), [data]);
   return <div ref={place} class="chart" role="img" aria-label={label} />;
+}
+
+// What the lines of a chart are, under it, in the order of their colours.
+export function Lines({ names }) {
+  return (
+    <ul class="lines">
+      {names.map((name, i) => <li key={name}><span class="swatch" style={{ background: `var(--${SERIES[i % SERIES.length]})` }} />{name}</li>)}
+    </ul>
+  );
 }
 
 export const FONT = "12px system-ui, sans-serif";

@@ -3,7 +3,7 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 import { json } from "./api.js";
 import { Chart, axis } from "./chart.jsx";
 import { color, ramp, scheme, series } from "./colors.js";
-import { Choice, Depth, descentField, Field, MoreDescent, NumberField, Problem, useOfModel } from "./fields.jsx";
+import { Choice, Depth, descentField, Field, Go, MoreDescent, NumberField, Problem, useOfModel } from "./fields.jsx";
 import { depth as depthText, integer, number, seconds, shown } from "./format.js";
 import { boxOf, cellAt, layOut, lineOf, paintLine } from "./map_canvas.js";
 import { isSample, textFor } from "./samples.js";
@@ -52,7 +52,8 @@ export function EnergyMap({ model, most, passed }) {
     <div class="split">
       <form class="controls" aria-label="Text" onSubmit={(event) => {
         event.preventDefault();
-        if (!asking) void ask(text, depth);
+        if (asking) asking.abort();
+        else void ask(text, depth);
       }}>
         <Field id="map-text" label="Text">
           <textarea id="map-text" class="mono" rows="8" spellcheck={false} value={text} onInput={(event) => setText(event.target.value)} />
@@ -66,8 +67,7 @@ export function EnergyMap({ model, most, passed }) {
           <MoreDescent id="map-more" value={more} onChange={setMore} />
         </details>
         <div class="actions">
-          {asking ? <button type="button" class="main" onClick={() => asking.abort()}>Stop</button>
-            : <button type="submit" class="main" disabled={!text}>Trace</button>}
+          <Go busy={asking !== null} disabled={!text}>Trace</Go>
         </div>
         <Problem error={error} />
       </form>
@@ -226,7 +226,7 @@ function Readout({ trace, rows, cell, quantity }) {
               ))}
             </tbody>
           </table>
-          <Guesses token={token} t={t} next={next} />
+          <Guesses token={token} descent={descent} t={t} next={next} />
           <Path own={own} t={t} />
         </>
       ) : <p class="hint">The last token that was chosen does not descend.</p>}
@@ -234,8 +234,8 @@ function Readout({ trace, rows, cell, quantity }) {
   );
 }
 
-function Guesses({ token, t, next }) {
-  const { list, at } = guessesAt(token, t);
+function Guesses({ token, descent, t, next }) {
+  const { list, at } = guessesAt(token, descent, t);
   if (!list.length) return null;
   return (
     <>

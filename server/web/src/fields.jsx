@@ -112,6 +112,11 @@ export function MoreDescent({ id, value, onChange }) {
   );
 }
 
+// Submits its form, which begins or, while it is busy, stops what it does: one button, so that it keeps the focus.
+export function Go({ busy, disabled, children }) {
+  return <button type="submit" class="main" disabled={!busy && disabled}>{busy ? "Stop" : children}</button>;
+}
+
 // What went wrong, for eyes and for screen readers. The region is there before it says anything.
 export function Problem({ error }) {
   return (

@@ -2,7 +2,7 @@
 const significant = (digits) => new Intl.NumberFormat("en", { maximumSignificantDigits: digits });
 const three = significant(3);
 const four = significant(4);
-const five = significant(5);
+const always = new Intl.NumberFormat("en", { minimumSignificantDigits: 4, maximumSignificantDigits: 4 });
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 
 const absent = (value) => value === null || value === undefined || Number.isNaN(value);
@@ -10,7 +10,7 @@ const absent = (value) => value === null || value === undefined || Number.isNaN(
 export const integer = (value) => (absent(value) ? "–" : whole.format(value));
 export const rough = (value) => (absent(value) ? "–" : scaled(value, three));
 export const number = (value) => (absent(value) ? "–" : scaled(value, four));
-export const exact = (value) => (absent(value) ? "–" : scaled(value, five));
+export const aligned = (value) => (absent(value) ? "–" : scaled(value, Number.isInteger(value) ? whole : always)); // in a column
 
 // What is far from 1 is a power of ten.
 function scaled(value, format) {

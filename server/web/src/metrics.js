@@ -11,13 +11,13 @@ export function parse(text) {
   return values;
 }
 
-// [[upper bound, count up to it]] of a histogram, less what it was `before`.
-export function buckets(values, name, before) {
+// [[upper bound, count up to it]] of a histogram.
+export function buckets(values, name) {
   const found = [];
   for (const [key, value] of values) {
     if (!key.startsWith(`${name}_bucket{`)) continue;
     const bound = /le="([^"]+)"/.exec(key)[1];
-    found.push([bound === "+Inf" ? Infinity : Number(bound), value - (before?.get(key) ?? 0)]);
+    found.push([bound === "+Inf" ? Infinity : Number(bound), value]);
   }
   return found;
 }

@@ -1,7 +1,7 @@
 // Generating: one prompt, two panes that differ in T and in nothing else, the same seed among them.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { Check, Choice, Depth, descentField, Field, MoreDescent, NumberField, Problem, useOfModel } from "./fields.jsx";
-import { integer, number, seconds, shown } from "./format.js";
+import { Check, Choice, Depth, descentField, Field, Go, MoreDescent, NumberField, Problem, useOfModel } from "./fields.jsx";
+import { integer, number, seconds } from "./format.js";
 import { createRun } from "./run.js";
 import { isSample, promptFor } from "./samples.js";
 import { useStore } from "./store.js";
@@ -48,7 +48,7 @@ function Stats({ run }) {
 function Text({ text, common }) {
   if (common === null || common >= text.length) return text;
   const [first] = text.slice(common);
-  return <>{text.slice(0, common)}<mark>{shown(first)}{first === "\n" && first}</mark>{text.slice(common + first.length)}</>;
+  return <>{text.slice(0, common)}<mark class={first === "\n" ? "line" : ""}>{first}</mark>{text.slice(common + first.length)}</>;
 }
 
 function Pane({ index, model, most, depth, onDepth, run, prompt, turns, common, onMap }) {
@@ -188,7 +188,8 @@ export function Playground({ model, most, defaults, onMap }) {
     <div class="split" onKeyDown={keys}>
       <form class="controls" aria-label="Request" onSubmit={(event) => {
         event.preventDefault();
-        if (!busy) start();
+        if (busy) stopAll();
+        else start();
       }}>
         {model.descent.chat_template && (
           <Choice id="mode" label="Form" value={mode} onChange={changeMode}
@@ -204,11 +205,7 @@ export function Playground({ model, most, defaults, onMap }) {
                     onInput={(event) => setPrompt(event.target.value)} />
         </Field>
         <div class="actions">
-          {busy ? (
-            <button type="button" class="main" onClick={stopAll}>Stop</button>
-          ) : (
-            <button type="submit" class="main" disabled={!prompt}>{chat ? "Send" : "Generate"}</button>
-          )}
+          <Go busy={busy} disabled={!prompt}>{chat ? "Send" : "Generate"}</Go>
           {chat && turns.length > 0 && !busy && (
             <button type="button" onClick={() => {
               setTurns([]);

@@ -2,10 +2,10 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import { stream } from "./api.js";
-import { Chart, axis } from "./chart.jsx";
+import { axis, Chart, Lines } from "./chart.jsx";
 import { color, series } from "./colors.js";
-import { Choice, descentField, Field, MoreDescent, NumberField, Problem, useOfModel } from "./fields.jsx";
-import { count, depth as depthText, download, exact, integer, number, rough, seconds } from "./format.js";
+import { Choice, descentField, Field, Go, MoreDescent, NumberField, Problem, useOfModel } from "./fields.jsx";
+import { aligned, count, depth as depthText, download, integer, number, seconds } from "./format.js";
 import { csv, curves, intervalOf, METRICS, present, readDepths, readInputs, suggested } from "./scaling_data.js";
 import { svg } from "./scaling_svg.js";
 
@@ -84,7 +84,8 @@ export function Scaling({ model, most }) {
     <div class="split">
       <form class="controls" aria-label="Experiment" onSubmit={(event) => {
         event.preventDefault();
-        if (!busy) void start();
+        if (busy) busy.abort();
+        else void start();
       }}>
         <div class={`drop ${over ? "over" : ""}`} onDragOver={(event) => {
           event.preventDefault();
@@ -125,8 +126,7 @@ export function Scaling({ model, most }) {
           <MoreDescent id="scaling-more" value={more} onChange={setMore} />
         </details>
         <div class="actions">
-          {busy ? <button type="button" class="main" onClick={() => busy.abort()}>Stop</button>
-            : <button type="submit" class="main" disabled={inputs.kind === "none"}>Measure</button>}
+          <Go busy={busy !== null} disabled={inputs.kind === "none"}>Measure</Go>
         </div>
         <Problem error={error} />
       </form>
@@ -213,13 +213,13 @@ function Curve({ rows, metric, trained }) {
   const drawn = useRef(null);
   drawn.current = { lines, positions };
   const options = () => ({
-    legend: { show: lines.length > 1 },
+    legend: { show: false },
     cursor: { drag: { x: false, y: false }, points: { size: 9 } },
     scales: { x: { time: false, distr: 3, log: 2, range: (_, low, high) => [low / 1.2, high * 1.2] } },
     axes: [
       axis({ label: trained && typeof trained === "object" ? "T of attention" : "T", size: 34, labelSize: 18, splits: () => drawn.current.positions,
              filter: (_, splits) => splits, values: (_, splits) => splits.map(String) }),
-      axis({ label: metric.unit ? `${metric.label}, ${metric.unit}` : metric.label, size: 62, labelSize: 18, values: (_, list) => list.map(rough) }),
+      axis({ label: metric.unit ? `${metric.label}, ${metric.unit}` : metric.label, size: 62, labelSize: 18, values: (_, list) => list.map(number) }),
     ],
     series: [
       { label: "T" },
@@ -229,15 +229,22 @@ function Curve({ rows, metric, trained }) {
         { show: true, stroke: "transparent", points: { show: false }, label: "high" },
       ]),
     ],
-    hooks: { drawClear: [(plot) => shade(plot, at)], draw: [(plot) => bars(plot, lines.length)] },
+    hooks: { drawClear: [(plot) => shade(plot, at)], draw: [(plot) => bars(plot, lines.length), (plot) => name(plot, at)] },
   });
   const shape = [metric.id, at, ...lines.map(({ name }) => name)].join("|");
-  return <Chart options={options} shape={shape} data={data} height={320}
-                label={`${metric.label} against T: ${lines.map(({ name, points }) => `${name} ${points.map(({ x, y }) => `${x}: ${number(y)}`).join(", ")}`).join("; ")}`} />;
+  const told = lines.map(({ name, points }) => `${name} ${points.map(({ x, y }) => `${x}: ${number(y)}`).join(", ")}`).join("; ");
+  return (
+    <>
+      <Chart options={options} shape={shape} data={data} height={320} label={`${metric.label} against T: ${told}`} />
+      {lines.length > 1 && <Lines names={lines.map(({ name }) => name)} />}
+    </>
+  );
 }
 
+const within = (plot, at) => at && at >= plot.scales.x.min && at <= plot.scales.x.max;
+
 function shade(plot, at) {
-  if (!at || at < plot.scales.x.min || at > plot.scales.x.max) return;
+  if (!within(plot, at)) return;
   const { left, top, width, height } = plot.bbox;
   const middle = plot.valToPos(at, "x", true);
   const half = 14 * devicePixelRatio;
@@ -246,10 +253,17 @@ function shade(plot, at) {
   pen.fillStyle = color("shade");
   const from = Math.max(left, middle - half);
   pen.fillRect(from, top, Math.min(left + width, middle + half) - from, height);
+  pen.restore();
+}
+
+function name(plot, at) {
+  if (!within(plot, at)) return;
+  const pen = plot.ctx;
+  pen.save();
   pen.fillStyle = color("ink-2");
   pen.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
   pen.textAlign = "center";
-  pen.fillText("trained", middle, top + 14 * devicePixelRatio);
+  pen.fillText("trained", plot.valToPos(at, "x", true), plot.bbox.top + 14 * devicePixelRatio);
   pen.restore();
 }
 
@@ -264,7 +278,7 @@ function bars(plot, count) {
     plot.data[0].forEach((x, k) => {
       const [low, high] = [plot.data[3 * i + 2][k], plot.data[3 * i + 3][k]];
       if (low === null || low === undefined) return;
-      const at = plot.valToPos(x, "x", true);
+      const at = plot.valToPos(x, "x", true) + (i - (count - 1) / 2) * cap; // of several lines side by side
       const [from, to] = [plot.valToPos(low, "y", true), plot.valToPos(high, "y", true)];
       pen.moveTo(at, from);
       pen.lineTo(at, to);
@@ -300,6 +314,6 @@ function Table({ rows, metrics, trained }) {
 
 function Cell({ row, metric }) {
   const interval = intervalOf(row, metric);
-  const write = ["token_steps", "multiply_adds"].includes(metric) ? count : exact;
+  const write = ["token_steps", "multiply_adds"].includes(metric) ? count : aligned;
   return <td>{write(row[metric])}{interval && <small>{number(interval[0])} to {number(interval[1])}</small>}</td>;
 }

@@ -1,7 +1,7 @@
 // The server as it is: queue, batch, speed, memory, read from /metrics every two seconds while this view is looked at.
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { connection, models, props, request } from "./api.js";
-import { Chart, axis } from "./chart.jsx";
+import { axis, Chart, Lines } from "./chart.jsx";
 import { series } from "./colors.js";
 import { Problem } from "./fields.jsx";
 import { bytes, count, depth as depthText, integer, number, rough, seconds } from "./format.js";
@@ -70,19 +70,18 @@ export function ServerState({ active }) {
 }
 
 function Figures({ samples, now }) {
-  const first = useRef(samples[0]);
   const before = samples[Math.max(0, samples.length - 6)]; // ten seconds
   const past = before === now ? null : before;
   const get = (name) => now.values.get(name);
   const limit = get("descent_cache_limit_bytes");
-  const wait = buckets(now.values, "descent_time_to_first_token_seconds", first.current === now ? null : first.current.values);
+  const wait = buckets(now.values, "descent_time_to_first_token_seconds");
   const cards = [
     ["Running", integer(get("descent_requests_running")), "sequences that hold cache"],
     ["Waiting", integer(get("descent_requests_waiting")), "sequences in the queue"],
     ["Rows a step", number(rowsAStep(past, now)), "tokens advanced together, last 10 s"],
     ["Row-steps/s", count(rate("descent_batch_rows_sum", past, now)), "steps of tokens, last 10 s"],
     ["Tokens/s", number(rate("descent_generated_tokens_total", past, now)), "of texts that ended in the last 10 s"],
-    ["First token", seconds(quantile(wait, 0.5)), `median; 99%: ${seconds(quantile(wait, 0.99))}`],
+    ["First token", seconds(quantile(wait, 0.5)), `median since the start; 99%: ${seconds(quantile(wait, 0.99))}`],
     ["Cache", bytes(get("descent_cache_bytes")), `of ${bytes(limit)}`, get("descent_cache_bytes") / limit],
     ["Preemptions", integer(get("descent_preemptions_total")), "since the start"],
   ];
@@ -121,7 +120,7 @@ function Line({ title, samples, of, and, names = [title] }) {
     return [samples.map(({ at }) => at - samples.at(-1).at), list(of), ...(and ? [list(and)] : [])];
   }, [samples]);
   const options = () => ({
-    legend: { show: names.length > 1, live: false },
+    legend: { show: false },
     cursor: { show: false },
     scales: { x: { time: false, range: (_, low) => [Math.min(low, -60), 0] }, y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } },
     axes: [axis({ size: 28, values: (_, ticks) => ticks.map((at) => (at ? `${number(at)} s` : "now")) }), axis({ size: 56, values: (_, ticks) => ticks.map(rough) })],
@@ -131,6 +130,7 @@ function Line({ title, samples, of, and, names = [title] }) {
     <figure>
       <figcaption>{title}</figcaption>
       <Chart options={options} shape={`${title}${samples.length < 3}`} data={data} height={150} label={`${title} over the last minutes`} />
+      {names.length > 1 && <Lines names={names} />}
     </figure>
   );
 }

@@ -25,6 +25,7 @@ const LISTS = [
   { id: "r", label: "r_t = |Δg| / |g|", make: step },
   { id: "update_norm", label: "update norm |Δx|", make: step },
   { id: "cosine", label: "cosine to the final state", make: state },
+  { id: "guesses", label: "logprob of the likeliest next token", make: (list) => (d, t) => (list(d).length > 1 ? list(d)[t]?.[0]?.logprob : undefined) },
 ];
 
 const difference = (a, b) => (a === undefined || b === undefined ? undefined : a - b);
@@ -42,7 +43,7 @@ export function readTrace(answer) {
   const quantities = [
     ...BASE,
     ...(terms.length > 1 ? terms.map((term) => ({ id: `energy.${term}`, label: `energy, ${name(term)}`, of: state((d) => d.energy[term]) })) : []),
-    ...LISTS.filter(({ id }) => Array.isArray(sample?.[id])).map(({ id, label, make, diverging }) => ({ id, label, diverging, of: make((d) => d[id]) })),
+    ...LISTS.filter(({ id }) => sample?.[id]?.length > (id === "guesses" ? 1 : 0)).map(({ id, label, make, diverging }) => ({ id, label, diverging, of: make((d) => d[id]) })),
   ];
   return { tokens, descents, quantities, usage: answer.usage, depth: answer.descent.steps };
 }
@@ -76,12 +77,14 @@ function range(list, diverging) {
   return [-most, most];
 }
 
-// The likeliest next tokens at t: a server may tell them at x(T) only, or at each step.
-export function guessesAt(token, t) {
-  const guesses = token.trace?.guesses;
-  if (!guesses?.length) return { list: [], at: null };
-  if (Array.isArray(guesses[0])) return { list: guesses[Math.min(t, guesses.length - 1)] ?? [], at: t };
-  return { list: guesses, at: token.trace.steps };
+// The likeliest next tokens, and the step whose state they were read from: each step's where one block is applied T times, a
+// sub-layer's last state elsewhere, or, where nothing was read on the way, the token's final state.
+export function guessesAt(token, descent, t) {
+  const own = token.trace?.descents[descent];
+  const read = own?.guesses;
+  if (read?.length === own?.steps + 1) return { list: read[Math.min(t, own.steps)], at: Math.min(t, own.steps) };
+  if (read?.length) return { list: read.at(-1), at: own.steps };
+  return { list: token.trace?.guesses ?? [], at: token.trace?.steps ?? null };
 }
 
 // What a descent comes to: how often the own energy rises, and the mean loss.

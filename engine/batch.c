@@ -62,12 +62,13 @@ static bool make_workspace(descent_batch *b)
     if (w->rows == 0) w->rows = 1;
     size_t wide = w->rows * w->wide_stride, hidden = w->rows * w->hidden_stride;
     size_t terms = TILE_ROWS * DESCENT_MAX_TERMS;
-    float *at = lazy_zeros((WIDE_BUFFERS + 1) * wide + HIDDEN_BUFFERS * hidden + 2 * terms, &b->arrays);
+    float *at = lazy_zeros((WIDE_BUFFERS + 1) * wide + HIDDEN_BUFFERS * hidden + 2 * w->wide_stride + 2 * terms, &b->arrays);
     if (!at) return false;
     for (int i = 0; i < WIDE_BUFFERS; i++, at += wide) w->wide[i] = at;
     for (int i = 0; i < HIDDEN_BUFFERS; i++, at += hidden) w->hidden[i] = at;
     w->velocity = at;
-    at += wide;
+    w->normals = (double *)(void *)(at + wide); /* behind whole vectors */
+    at += wide + 2 * w->wide_stride;
     for (int i = 0; i < 2; i++, at += terms) w->energy[i] = (float(*)[DESCENT_MAX_TERMS])(void *)at;
     return true;
 }
@@ -298,6 +299,7 @@ static void enrol(descent_batch *b, descent_sequence *s, size_t position, size_t
     *r = (row){.sequence = s, .position = position, .own_after = NAN, .x = page_state(b->cache, p, slot)};
     r->progress = resumes(b) ? p->progress[slot] : p->origin[slot];
     r->spent = resumes(b) ? p->spent[slot] : 0;
+    r->start = resumes(b) ? p->start[slot] : 0;
     if (b->frozen) r->frozen = b->free_frozen[--b->n_free_frozen];
     r->kept = kept;
     b->kept += kept ? numbers_kept(b, s) : 0;

@@ -24,6 +24,7 @@ typedef struct row {
     float *x;        /* [C], in its page */
     float *frozen;   /* [model->frozen], kept from step to step of a sub-layer */
     float *velocity; /* [C] d, what momentum goes on with: in its page or in `kept`; NULL: none */
+    float start;     /* |x(0)|, where steps are angular */
     float *kept;     /* motion_row_numbers of them, its own; NULL: none */
     const float *logits; /* read for its observer, until others are */
     float slope;     /* of this step, where somebody asks for it: see descent_observation */
@@ -39,6 +40,7 @@ typedef struct workspace {
     float *hidden[HIDDEN_BUFFERS]; /* [rows][hidden_stride] */
     size_t wide_stride, hidden_stride;
     float *velocity; /* [rows][wide_stride] d of this step, for rows that move (motion.c) */
+    double *normals; /* [wide_stride] of one row's noise */
     float *scores;   /* [threads][SCORE_BUFFERS][RUN_ROWS][score_stride] */
     size_t score_stride, score_room;
     float (*energy[2])[DESCENT_MAX_TERMS]; /* [TILE_ROWS] before and after the step */

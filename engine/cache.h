@@ -32,6 +32,7 @@ typedef struct page {
     uint32_t origin[PAGE_TOKENS];   /* where the descent started: planes before it do not exist */
     uint32_t spent[PAGE_TOKENS];    /* row steps that x took: fewer than its progress where sub-layers stopped early */
     uint16_t stopped[PAGE_TOKENS];  /* the depth T_j at which the token stopped, where planes go on; 0: it has not */
+    float start[PAGE_TOKENS];       /* |x(0)| where angular steps need it (motion.c) */
     bool started[PAGE_TOKENS];      /* x was given by descent_sequence_start, not by the embedding */
     float *x;                       /* [PAGE_TOKENS][C]; NULL until a row needs it */
     float *velocity;                /* [PAGE_TOKENS][C] d, what momentum goes on with; NULL where nobody needs it */

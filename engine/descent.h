@@ -112,6 +112,21 @@ typedef struct descent_exit {
 
 enum { DESCENT_MAX_SCALES = 64 };
 
+typedef enum descent_step_rule {
+    DESCENT_RULE_PLAIN = 0,
+    DESCENT_RULE_ANGULAR /* see descent_motion */
+} descent_step_rule;
+
+typedef enum descent_noise_schedule { DESCENT_NOISE_FIXED = 0, DESCENT_NOISE_DECAY } descent_noise_schedule;
+
+/* Behind step t x += sigma_t |x| / sqrt(C) xi, sigma_t being sigma, or sigma / (t + 1) with DECAY; xi are C standard normal
+ * numbers that are a function of (seed, position, t, layer, kind of sub-layer) alone, on every machine. */
+typedef struct descent_noise {
+    int64_t seed;
+    float sigma; /* finite, 0 or more; 0: none, and the other fields are not looked at */
+    descent_noise_schedule schedule;
+} descent_noise;
+
 /* How a token moves with a step, beside what the model says. All zero: as the model says. Only a model that descends an energy
  * takes anything else. */
 typedef struct descent_motion {
@@ -120,6 +135,10 @@ typedef struct descent_motion {
                                              the last take the last. What lies behind is not looked at */
     float momentum; /* m in [0, 1): d_t = m d_(t-1) + s_t R grad_t, d_(-1) = 0 where a descent begins, x(t+1) = x(t) - d_t. d is
                        kept beside x: where the model deepens a token takes C numbers more */
+    descent_step_rule rule; /* ANGULAR, of NRGPT: instead of -d_t a step adds its part across x, -d_t + x (x . d_t) / |x|^2, times
+                               |x(t)| / |x(0)|: turns of x stay as long as x grows. Where the norm is LayerNorm, x and d_t have
+                               their means removed first. x(0) is what the descent began with */
+    descent_noise noise; /* a sequence with noise shares no pages */
 } descent_motion;
 
 /* ---- Model ----------------------------------------------------------------------------------------------------- */

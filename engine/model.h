@@ -40,6 +40,9 @@ typedef struct progression {
 /* One block, applied T times; L layers of two sub-layers, each with its T or run once. */
 extern const progression recurrent_progression, layered_progression;
 
+/* What of x a model does not see: steps may then be angular (motion.c). */
+typedef enum invariance { SEES_ALL, SEES_NO_LENGTH, SEES_NO_LENGTH_OR_MEAN } invariance;
+
 typedef struct family {
     const char *name; /* general.architecture */
     const progression *progression;
@@ -81,6 +84,8 @@ struct descent_model {
 
     size_t slot;   /* numbers a token has in one plane; parts of it that are written apart begin where slot_part says */
     size_t hidden; /* widest hidden layer */
+    invariance invariance;
+
     size_t frozen; /* numbers a row keeps from step to step of a sub-layer, 0 where x is all */
 
     double history_weight; /* what log |hist(i)| is multiplied by in descent_model_history_term */

@@ -2,16 +2,20 @@
  * every descent, from R grad to x(t+1):
  *
  *     d_t    = m d_(t-1) + s_t R grad_t
- *     x(t+1) = x(t) - d_t
+ *     x(t+1) = x(t) - d_t,  or where steps are angular  x(t) - (d_t less its part along x(t)) |x(t)| / |x(0)|
+ *     x(t+1) += sigma_t |x(t+1)| / sqrt(C) xi
  *
- * d is kept beside x in the token's page where tokens go on from the middle of a descent; elsewhere with the row.
+ * d is kept beside x in the token's page where tokens go on from the middle of a descent, and so is |x(0)|; elsewhere with the
+ * row.
  * Shapes: [rows of the tile][stride]. sequence.c has what was asked checked here, the families that descend call tile_move. */
 #include "motion.h"
 
 #include "batch.h"
+#include "random.h"
 #include "sequence.h"
 #include "status.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- What was asked ---------------------------------------------------------------------------------------------- */
@@ -47,6 +51,10 @@ static descent_code check_descends(const descent_model_info *info, const descent
     if (!descends && m->n_scales > 0)
         return descent_fail(status, DESCENT_UNSUPPORTED, "step_scale is %g: %s (%s, %s) has no inference rate; expected 1",
                             (double)m->step_scale[0], info->name, info->family, info->variant);
+    if (!descends && m->noise.sigma > 0)
+        return descent_fail(status, DESCENT_UNSUPPORTED,
+                            "noise sigma is %g: %s (%s, %s) does not descend an energy; expected 0", (double)m->noise.sigma,
+                            info->name, info->family, info->variant);
     if (!descends && m->momentum > 0)
         return descent_fail(status, DESCENT_UNSUPPORTED, "momentum is %g: %s (%s, %s) does not descend an energy; expected 0",
                             (double)m->momentum, info->name, info->family, info->variant);
@@ -62,10 +70,42 @@ static descent_code check_momentum(descent_motion *m, descent_status *status)
     return DESCENT_OK;
 }
 
+static descent_code check_rule(const descent_model *model, const descent_motion *m, descent_status *status)
+{
+    const descent_model_info *info = &model->info;
+    if (m->rule != DESCENT_RULE_PLAIN && m->rule != DESCENT_RULE_ANGULAR)
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "step rule %d; expected DESCENT_RULE_PLAIN or DESCENT_RULE_ANGULAR",
+                            (int)m->rule);
+    if (m->rule == DESCENT_RULE_ANGULAR && model->invariance == SEES_ALL)
+        return descent_fail(
+            status, DESCENT_UNSUPPORTED,
+            "step_rule is angular, which is for NRGPT, whose block sees no length of x; %s is %s (%s): expected "
+            "plain",
+            info->name, info->family, info->variant);
+    return DESCENT_OK;
+}
+
+static descent_code check_noise(descent_noise *noise, descent_status *status)
+{
+    if (!(noise->sigma >= 0) || isinf(noise->sigma))
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "noise sigma is %g; expected a finite number of at least 0",
+                            (double)noise->sigma);
+    if (noise->sigma == 0) {
+        *noise = (descent_noise){.sigma = 0};
+        return DESCENT_OK;
+    }
+    if (noise->schedule != DESCENT_NOISE_FIXED && noise->schedule != DESCENT_NOISE_DECAY)
+        return descent_fail(status, DESCENT_BAD_ARGUMENT,
+                            "noise schedule %d; expected DESCENT_NOISE_FIXED or DESCENT_NOISE_DECAY", (int)noise->schedule);
+    return DESCENT_OK;
+}
+
 descent_code motion_complete(const descent_model *model, descent_motion *m, descent_status *status)
 {
     descent_code code = check_scales(m, status);
     if (code == DESCENT_OK) code = check_momentum(m, status);
+    if (code == DESCENT_OK) code = check_rule(model, m, status);
+    if (code == DESCENT_OK) code = check_noise(&m->noise, status);
     if (code != DESCENT_OK) return code;
     shorten_scales(m);
     return check_descends(&model->info, m, status);
@@ -74,7 +114,9 @@ descent_code motion_complete(const descent_model *model, descent_motion *m, desc
 bool motions_equal(const descent_motion *a, const descent_motion *b)
 {
     return a->n_scales == b->n_scales && !memcmp(a->step_scale, b->step_scale, sizeof a->step_scale) &&
-           !memcmp(&a->momentum, &b->momentum, sizeof a->momentum);
+           !memcmp(&a->momentum, &b->momentum, sizeof a->momentum) && a->rule == b->rule &&
+           !memcmp(&a->noise.sigma, &b->noise.sigma, sizeof a->noise.sigma) && a->noise.seed == b->noise.seed &&
+           a->noise.schedule == b->noise.schedule;
 }
 
 static uint64_t bits_of(float value)
@@ -87,7 +129,7 @@ static uint64_t bits_of(float value)
 uint64_t motion_hash(const descent_motion *m, uint64_t hash)
 {
     for (uint32_t t = 0; t < m->n_scales; t++) hash = hash_mix(hash, bits_of(m->step_scale[t]));
-    return hash_mix(hash, bits_of(m->momentum));
+    return hash_mix(hash, (uint64_t)m->rule << 32 | bits_of(m->momentum));
 }
 
 /* ---- The move ---------------------------------------------------------------------------------------------------- */
@@ -123,11 +165,52 @@ static const float *gather_momentum(const tile *t, size_t i, float s, const floa
     return d;
 }
 
+static double mean(const float *v, size_t n)
+{
+    double sum = 0;
+    for (size_t c = 0; c < n; c++) sum += (double)v[c];
+    return sum / (double)n;
+}
+
+/* to = x less what of s d lies across x, longer as x is longer than at the start. */
+static void turn(const tile *t, row *r, const float *x, float s, const float *d, float *to)
+{
+    size_t C = t->model->info.width;
+    bool centred = t->model->invariance == SEES_NO_LENGTH_OR_MEAN;
+    double mean_x = centred ? mean(x, C) : 0, mean_d = centred ? mean(d, C) : 0, square = 0, along = 0;
+    for (size_t c = 0; c < C; c++) {
+        square += ((double)x[c] - mean_x) * ((double)x[c] - mean_x);
+        along += ((double)x[c] - mean_x) * ((double)d[c] - mean_d);
+    }
+    if (begins(t, r)) {
+        r->start = (float)sqrt(square);
+        if (t->model->info.deepens) sequence_page(r->sequence, r->position)->start[r->position % PAGE_TOKENS] = r->start;
+    }
+    double part = square > 0 ? along / square : 0, length = r->start > 0 ? sqrt(square) / (double)r->start : 1;
+    for (size_t c = 0; c < C; c++)
+        to[c] = (float)((double)x[c] - length * (double)s * ((double)d[c] - mean_d - part * ((double)x[c] - mean_x)));
+}
+
+static void shake(const tile *t, const row *r, float *x)
+{
+    const descent_noise *noise = &r->sequence->seed.motion.noise;
+    size_t C = t->model->info.width;
+    double *xi = t->work->normals, sigma = (double)noise->sigma;
+    if (noise->schedule == DESCENT_NOISE_DECAY) sigma /= (double)r->where.step + 1;
+    double length = sigma * sqrt(dot(x, x, C)) / sqrt((double)C);
+    noise_place here = {.position = (uint32_t)r->position,
+                        .layer = r->where.layer,
+                        .kind = (uint16_t)r->where.kind,
+                        .step = (uint16_t)r->where.step};
+    descent_random_normals(noise->seed, here, xi, C);
+    for (size_t c = 0; c < C; c++) x[c] = (float)((double)x[c] + length * xi[c]);
+}
+
 void tile_move(const tile *t, const float *x, const float *update, float *next_x)
 {
     size_t C = t->model->info.width, stride = t->work->wide_stride;
     for (size_t i = 0; i < t->n; i++) {
-        const row *r = t->rows[i];
+        row *r = t->rows[i];
         const descent_motion *m = &r->sequence->seed.motion;
         const float *move = update + i * stride, *from = x + i * stride;
         float s = scale_at(m, r->where.step), *to = next_x + i * stride;
@@ -135,7 +218,11 @@ void tile_move(const tile *t, const float *x, const float *update, float *next_x
             move = gather_momentum(t, i, s, move);
             s = 1.0f;
         }
-        for (size_t c = 0; c < C; c++) to[c] = from[c] - s * move[c];
+        if (m->rule == DESCENT_RULE_ANGULAR)
+            turn(t, r, from, s, move, to);
+        else
+            for (size_t c = 0; c < C; c++) to[c] = from[c] - s * move[c];
+        if (m->noise.sigma > 0) shake(t, r, to);
     }
 }
 

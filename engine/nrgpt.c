@@ -145,6 +145,7 @@ static descent_code nrgpt_load(descent_model *model, descent_status *status)
     if ((code = load_ends(model, w, status)) != DESCENT_OK) return code;
     model->slot = model->info.width;
     model->hidden = w->hidden;
+    model->invariance = w->layer_norm ? SEES_NO_LENGTH_OR_MEAN : SEES_NO_LENGTH;
     model->strict_history = w->strict;
     for (uint32_t h = 0; h < w->heads; h++) model->history_weight += (double)(w->alpha ? w->alpha[h] : 1.0f) / (double)w->beta;
     return DESCENT_OK;

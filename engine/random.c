@@ -7,8 +7,14 @@
  * two and the key, which grows by a Weyl constant a round. A seed fills the key and (position, prompt, choice) fill the
  * counter, 64 + 32 + 32 bits, with nothing hashed or folded: two different places never share a counter.
  *
- * Called by sampler.c. */
+ * Normal numbers are made from pairs of uniform ones by the formula of Box and Muller, with a logarithm, a sine and a cosine of
+ * our own: those of a C library may differ in a last bit from one machine to another.
+ *
+ * Called by sampler.c and motion.c. */
 #include "random.h"
+
+#include <math.h>
+#include <string.h>
 
 enum { rounds = 10 };
 
@@ -41,4 +47,58 @@ double descent_random_uniform(int64_t seed, uint32_t prompt, uint32_t choice, ui
     descent_philox(counter, key, words);
     uint64_t mantissa = ((uint64_t)words[0] << 21) | (words[1] >> 11);
     return (double)mantissa * 0x1p-53;
+}
+
+/* ---- Normal numbers ---------------------------------------------------------------------------------------------- */
+
+static const double pi = 3.14159265358979323846, ln_2 = 0.69314718055994530942;
+
+/* log x, 0 < x: of 2^e m with m near 1, e ln 2 + 2 (z + z^3/3 + z^5/5 + ...), z = (m - 1) / (m + 1). */
+static double natural_log(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    int exponent = (int)(bits >> 52) - 1023;
+    bits = (bits & 0xfffffffffffffu) | (uint64_t)1023 << 52;
+    double m;
+    memcpy(&m, &bits, sizeof m);
+    if (m > 1.41421356237309504880) {
+        m /= 2;
+        exponent++;
+    }
+    double z = (m - 1) / (m + 1), square = z * z, sum = 0;
+    for (int k = 12; k >= 0; k--) sum = sum * square + 1.0 / (2 * k + 1);
+    return exponent * ln_2 + 2 * z * sum;
+}
+
+/* cos and sin of 2 pi u, u in [0, 1): their series at what is left beside whole quarters of a turn, and turned by those. */
+static void unit_circle(double u, double *cosine, double *sine)
+{
+    int quarter = (int)(4 * u + 0.5);
+    double angle = 2 * pi * (u - quarter / 4.0), square = angle * angle, c = 1, s = 1;
+    for (int k = 9; k > 0; k--) {
+        c = 1 - square / ((2 * k - 1) * (2 * k)) * c;
+        s = 1 - square / ((2 * k) * (2 * k + 1)) * s;
+    }
+    s *= angle;
+    const double turned[] = {c, s, -c, -s, c};
+    *cosine = turned[(4 - quarter % 4) % 4];
+    *sine = turned[(5 - quarter % 4) % 4];
+}
+
+/* A counter's second word has its highest bit here and nowhere else: tokens are chosen by other numbers. */
+void descent_random_normals(int64_t seed, noise_place place, double *out, size_t count)
+{
+    uint64_t bits = (uint64_t)seed;
+    uint32_t key[2] = {(uint32_t)bits, (uint32_t)(bits >> 32)}, words[4];
+    uint32_t counter[4] = {place.position, 0x80000000u | (uint32_t)place.kind << 16 | place.step, place.layer, 0};
+    for (size_t i = 0; i < count; i += 2, counter[3]++) {
+        double cosine, sine;
+        descent_philox(counter, key, words);
+        uint64_t first = ((uint64_t)words[0] << 21) | (words[1] >> 11), second = ((uint64_t)words[2] << 21) | (words[3] >> 11);
+        double radius = sqrt(-2 * natural_log((double)(first + 1) * 0x1p-53));
+        unit_circle((double)second * 0x1p-53, &cosine, &sine);
+        out[i] = radius * cosine;
+        if (i + 1 < count) out[i + 1] = radius * sine;
+    }
 }

@@ -93,6 +93,7 @@ descent_code sequence_complete_options(const descent_model *model, descent_seque
     if (!memcmp(&options->depth, &none, sizeof none)) options->depth = model->info.trained;
     descent_code code = depth_check(model, options->depth, status);
     if (code == DESCENT_OK) code = motion_complete(model, &options->motion, status);
+    if (code == DESCENT_OK && options->motion.noise.sigma > 0) options->no_sharing = true;
     return code == DESCENT_OK ? exit_complete(&model->info, &options->exit, status) : code;
 }
 

@@ -1,7 +1,7 @@
 /* snapshot.c: a sequence as a file. Owns the format:
  *
  *     header | tokens | page, page, ... | hash of all before
- *     page: planes (u32) | progress, origin, spent (u32 each), stopped (u16), started (u8) of its tokens
+ *     page: planes (u32) | progress, origin, spent (u32 each), stopped (u16), start (f32), started (u8) of its tokens
  *           | x [C], where momentum needs it d [C], and planes [slot] of each token, of one that has stopped also that of its
  *             last state
  *
@@ -99,6 +99,7 @@ static void put_page(stream *out, const descent_sequence *s, size_t block)
     put(out, p->origin, n * sizeof p->origin[0]);
     put(out, p->spent, n * sizeof p->spent[0]);
     put(out, p->stopped, n * sizeof p->stopped[0]);
+    put(out, p->start, n * sizeof p->start[0]);
     put(out, p->started, n * sizeof p->started[0]);
     for (size_t i = 0; has_x && i < n; i++) {
         if (p->progress[i] > 0 || p->started[i]) put(out, page_state(s->cache, p, i), width * sizeof(float));
@@ -199,6 +200,7 @@ static bool plausible(const descent_sequence *s, const page *p, size_t i, uint32
 {
     bool deepens = s->cache->model->info.deepens;
     uint32_t progress = p->progress[i], origin = p->origin[i];
+    if (!(p->start[i] >= 0) || isinf(p->start[i])) return false;
     if (p->spent[i] > progress) return false;
     if (p->stopped[i] > 0 && (s->seed.exit.criterion == DESCENT_EXIT_NONE || !deepens || p->stopped[i] != progress ||
                               progress == origin || progress >= planes))
@@ -229,6 +231,7 @@ static descent_code take_page(stream *in, descent_sequence *s, size_t block, con
     take(in, p->origin, n * sizeof p->origin[0]);
     take(in, p->spent, n * sizeof p->spent[0]);
     take(in, p->stopped, n * sizeof p->stopped[0]);
+    take(in, p->start, n * sizeof p->start[0]);
     take(in, started, n);
     if (in->failed) return short_file(path, status);
     uint32_t most = s->cache->model->info.deepens ? DESCENT_MAX_STEPS + 1 : s->cache->model->info.layers;

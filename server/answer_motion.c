@@ -21,6 +21,15 @@ static void put_scales(json_text *out, const descent_motion *m)
     if (m->n_scales > 1) json_text_put(out, "]");
 }
 
+static void put_noise(json_text *out, const descent_noise *noise)
+{
+    json_text_put(out, ",\"noise\":{\"sigma\":");
+    json_text_real(out, (double)noise->sigma);
+    json_text_put(out, ",\"seed\":");
+    json_text_integer(out, noise->seed);
+    json_text_put(out, noise->schedule == DESCENT_NOISE_DECAY ? ",\"schedule\":\"decay\"}" : ",\"schedule\":\"fixed\"}");
+}
+
 void answer_put_motion(json_text *out, const generation_request *r)
 {
     const descent_motion *m = &r->motion;
@@ -29,4 +38,6 @@ void answer_put_motion(json_text *out, const generation_request *r)
         json_text_put(out, ",\"momentum\":");
         json_text_real(out, (double)m->momentum);
     }
+    if (m->rule == DESCENT_RULE_ANGULAR) json_text_put(out, ",\"step_rule\":\"angular\"");
+    if (m->noise.sigma > 0) put_noise(out, &m->noise);
 }

@@ -120,15 +120,11 @@ typedef struct later_field {
     double number;            /* the default of a number */
 } later_field;
 
-static const char *const schedules[] = {"fixed", "decay", NULL};
-static const char *const rules[] = {"plain", "angular", NULL};
 static const char *const histories[] = {"own", "latest", "last", NULL};
 static const char *const methods[] = {"plain", "anderson", NULL};
 
 static const later_field of_descent[] = {
-    {.name = "step_rule", .words = rules}, {.name = "history", .words = histories}, {.name = NULL}};
-static const later_field of_noise[] = {
-    {.name = "sigma"}, {.name = "seed", .number = 1}, {.name = "schedule", .words = schedules}, {.name = NULL}};
+    {.name = "history", .words = histories}, {.name = NULL}};
 static const later_field of_solver[] = {
     {.name = "method", .words = methods}, {.name = "nstep", .number = 5}, {.name = "residual", .number = 1e-4}, {.name = NULL}};
 
@@ -137,8 +133,7 @@ static void not_yet(const fields *f, const char *name, const char *got, const ch
     (void)fields_fail(f, name, "unsupported_parameter", "is %s: this version does not have it yet, expected %s", got, expected);
 }
 
-/* Which of `words` a text is, the first where it is absent; the first too where it is none of them, which is an error. */
-static size_t read_word(const fields *f, const char *name, const char *const *words)
+size_t request_word(const fields *f, const char *name, const char *const *words)
 {
     char got[FIELDS_WORDS], expected[160] = "";
     size_t bytes, at = 0;
@@ -155,7 +150,7 @@ static void check_later(const fields *f, const later_field *field)
 {
     char got[FIELDS_WORDS], expected[32];
     if (field->words) {
-        size_t word = read_word(f, field->name, field->words);
+        size_t word = request_word(f, field->name, field->words);
         if (word > 0) not_yet(f, field->name, field->words[word], field->words[0]);
         return;
     }
@@ -177,7 +172,6 @@ static void check_object(const fields *f, const char *name, const char *path, co
 static void check_later_fields(const fields *f)
 {
     for (size_t i = 0; of_descent[i].name; i++) check_later(f, &of_descent[i]);
-    check_object(f, "noise", "descent.noise", of_noise);
     check_object(f, "solver", "descent.solver", of_solver);
 }
 
@@ -197,7 +191,7 @@ static void read_exit(const request_reader *r, const fields *f)
     enum { NONE, STATE };
     fields exit = fields_object(f, "exit", "descent.exit");
     fields_only(&exit, names);
-    size_t criterion = read_word(&exit, "criterion", criteria);
+    size_t criterion = request_word(&exit, "criterion", criteria);
     if (criterion > STATE) not_yet(&exit, "criterion", criteria[criterion], "none or state");
     if (criterion == STATE && !descends(r->out->model->info))
         (void)fields_fail(&exit, "criterion", NULL, "is state, but model %s does not descend an energy: expected none",
@@ -262,7 +256,7 @@ static void read_choose(const request_reader *r, const fields *f)
     if (!choose.object || !fields_ok(f)) return;
     uint32_t usual = r->limits->sequences < CANDIDATES ? r->limits->sequences : CANDIDATES;
     out->candidates = (uint32_t)fields_integer(&choose, "n", 1, r->limits->sequences, usual);
-    out->choose_by = (choose_rule)read_word(&choose, "by", choose_rule_names);
+    out->choose_by = (choose_rule)request_word(&choose, "by", choose_rule_names);
     if (choose_flags(out->choose_by) && !descends(out->model->info))
         (void)fields_fail(&choose, "by", NULL, "is %s, but model %s does not descend an energy: expected logprob or vote",
                           choose_rule_names[out->choose_by], out->model->id);

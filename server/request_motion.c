@@ -61,6 +61,27 @@ static void read_momentum(const fields *f, descent_motion *motion)
                           fields_describe(fields_any(f, "momentum"), words));
 }
 
+static void read_noise(const fields *f, descent_motion *motion)
+{
+    static const char *const names[] = {"sigma", "seed", "schedule", NULL};
+    static const char *const schedules[] = {"fixed", "decay", NULL};
+    fields noise = fields_object(f, "noise", "descent.noise");
+    fields_only(&noise, names);
+    motion->noise = (descent_noise){.seed = fields_integer(&noise, "seed", INT64_MIN, INT64_MAX, 1),
+                                    .sigma = (float)fields_real(&noise, "sigma", 0, 1e6, false, 0),
+                                    .schedule = (descent_noise_schedule)request_word(&noise, "schedule", schedules)};
+}
+
+static void read_rule(const request_reader *r, const fields *f)
+{
+    static const char *const rules[] = {"plain", "angular", NULL};
+    const served_model *model = r->out->model;
+    r->out->motion.rule = (descent_step_rule)request_word(f, "step_rule", rules);
+    if (r->out->motion.rule == DESCENT_RULE_ANGULAR && strcmp(model->info->family, "nrgpt") != 0)
+        (void)fields_fail(f, "step_rule", NULL, "is angular, which is for NRGPT; model %s is %s: expected plain", model->id,
+                          model->info->family);
+}
+
 /* A model that descends no energy takes what changes nothing. */
 static void refuse_motion(const request_reader *r, const fields *f)
 {
@@ -69,9 +90,10 @@ static void refuse_motion(const request_reader *r, const fields *f)
     for (uint32_t t = 0; t < m->n_scales; t++)
         if (m->step_scale[t] != 1.0f) refused = "step_scale";
     if (m->momentum > 0) refused = "momentum";
+    if (m->noise.sigma > 0) refused = "noise";
     if (refused)
         (void)fields_fail(f, refused, NULL, "is set, but model %s does not descend an energy: expected %s", r->out->model->id,
-                          strcmp(refused, "step_scale") ? "0" : "1");
+                          strcmp(refused, "step_scale") ? strcmp(refused, "noise") ? "0" : "a sigma of 0" : "1");
 }
 
 void request_read_motion(const request_reader *r, const fields *descent)
@@ -79,5 +101,7 @@ void request_read_motion(const request_reader *r, const fields *descent)
     descent_motion *motion = &r->out->motion;
     read_scales(descent, motion);
     read_momentum(descent, motion);
+    read_rule(r, descent);
+    read_noise(descent, motion);
     if (fields_ok(descent) && !descends(r->out->model->info)) refuse_motion(r, descent);
 }

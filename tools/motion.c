@@ -1,9 +1,12 @@
 /* motion.c: see motion.h. Each option is a text of its own small grammar, lists with commas, fields with colons. */
 #include "motion.h"
 
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static const char *const rule_names[] = {"plain", "angular", NULL};
 
 void motion_option_table(motion_options *options, cli_option *table)
 {
@@ -14,6 +17,12 @@ void motion_option_table(motion_options *options, cli_option *table)
                  "behind");
     table[i++] = cli_real(0, "momentum", &options->momentum, 0, 1,
                           "a step moves by itself and by so much of the step before, less than 1; 0: off");
+    table[i++] = cli_choice(0, "step-rule", &options->rule, rule_names,
+                            "angular, of NRGPT: steps only turn x, and by as much as if it were as long as at the start");
+    table[i++] =
+        cli_text(0, "noise", "SIGMA[:SEED[:SCHEDULE]]", &options->noise,
+                 "each step adds normal noise of SIGMA times the length of x; the schedule is fixed, or decay, divided by "
+                 "the step's number; seed 1 and fixed by default");
 }
 
 /* The next item of a list into `item`, "" where it is too long for a number; NULL: it was the last. */
@@ -40,6 +49,25 @@ static int read_scales(const cli_command *command, const char *text, descent_mot
     return EXIT_SUCCESS;
 }
 
+static int read_noise(const cli_command *command, const char *text, descent_noise *noise)
+{
+    char items[3][32] = {"", "1", "fixed"};
+    const char *rest = text;
+    double sigma;
+    for (size_t n = 0; n < 3 && rest; n++) rest = next_item(rest, ':', items[n], sizeof items[n]);
+    bool decays = !strcmp(items[2], "decay");
+    if (rest || !cli_read_real(items[0], &sigma) || !(sigma >= 0) || !(sigma <= FLT_MAX) ||
+        !cli_read_integer(items[1], INT64_MIN, INT64_MAX, &noise->seed) || (!decays && strcmp(items[2], "fixed") != 0))
+        return cli_usage_error(
+            command,
+            "--noise must be SIGMA:SEED:SCHEDULE, a number of at least 0, an integer and fixed or decay, the "
+            "last ones left out at will; got \"%s\"",
+            text);
+    noise->sigma = (float)sigma;
+    noise->schedule = decays ? DESCENT_NOISE_DECAY : DESCENT_NOISE_FIXED;
+    return EXIT_SUCCESS;
+}
+
 int read_motion(const cli_command *command, const motion_options *options, descent_motion *motion)
 {
     *motion = (descent_motion){.n_scales = 0};
@@ -48,5 +76,7 @@ int read_motion(const cli_command *command, const motion_options *options, desce
     motion->momentum = (float)options->momentum;
     if (exit_code == EXIT_SUCCESS && motion->momentum >= 1)
         exit_code = cli_usage_error(command, "--momentum must be less than 1, got %g", options->momentum);
+    motion->rule = (descent_step_rule)options->rule;
+    if (exit_code == EXIT_SUCCESS && options->noise) exit_code = read_noise(command, options->noise, &motion->noise);
     return exit_code;
 }

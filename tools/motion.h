@@ -9,9 +9,11 @@
 typedef struct motion_options {
     const char *step_scale;
     double momentum;
+    int rule;
+    const char *noise;
 } motion_options;
 
-enum { MOTION_OPTIONS = 2 };
+enum { MOTION_OPTIONS = 4 };
 
 /* Fills table[0..MOTION_OPTIONS-1]. */
 void motion_option_table(motion_options *options, cli_option *table);

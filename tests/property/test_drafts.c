@@ -167,7 +167,7 @@ static void add_text(texts *t, subject *s, size_t longest, size_t limit)
     o.sampling = any_sampling(s, &t->bias[n]);
     if (rng_below(&s->r, 4) == 0) {
         rng apart = s->r;
-        o.motion = motion_random(&apart);
+        o.motion = motion_random(&apart, true);
     }
     o.read_prompt = rng_below(&s->r, 6) == 0;
     t->alone[n] = scheduled_alone(s->engine, DESCENT_PAGE_F32, &o);

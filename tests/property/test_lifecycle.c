@@ -206,7 +206,7 @@ static void op_create(walk *w, size_t at)
 {
     line *l = test_alloc(1, sizeof *l);
     *l = (line){.text = rng_below(&w->r, TEXTS), .depth = some_depth(w), .started_from = SIZE_MAX};
-    if (test_descends(w->shape.family) && rng_below(&w->r, 2)) l->motion = motion_random(&w->r);
+    if (test_descends(w->shape.family) && rng_below(&w->r, 2)) l->motion = motion_random(&w->r, w->shape.family == TEST_NRGPT);
     descent_sequence_options options = {.depth = l->depth,
                                         .motion = l->motion,
                                         .share_group = rng_below(&w->r, 8) == 0,

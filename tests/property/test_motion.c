@@ -22,22 +22,25 @@
 enum { DESCENDING = 4 };
 static const test_family descending[DESCENDING] = {TEST_NRGPT, TEST_CEM, TEST_CEM_SWIGLU, TEST_LLAMA_CEM};
 
-typedef enum motion_kind { MOMENTUM, MOTIONS } motion_kind;
+typedef enum motion_kind { MOMENTUM, NOISE, ANGULAR, MIXED, MOTIONS } motion_kind;
 
 /* A motion of a kind; one in two has step scales as well. */
 static descent_motion motion_of(motion_kind kind, rng *r)
 {
     descent_motion m = {.n_scales = (uint32_t)(rng_below(r, 2) ? 0 : rng_between(r, 1, 4))};
     for (uint32_t t = 0; t < m.n_scales; t++) m.step_scale[t] = (float)rng_between(r, 1, 12) / 8;
-    if (kind == MOMENTUM) m.momentum = (float)rng_between(r, 1, 9) / 10;
+    if (kind == ANGULAR || kind == MIXED) m.rule = DESCENT_RULE_ANGULAR;
+    if (kind == MOMENTUM || kind == MIXED) m.momentum = (float)rng_between(r, 1, 9) / 10;
+    if (kind == NOISE || (kind == MIXED && rng_below(r, 2)))
+        m.noise = (descent_noise){.seed = (int64_t)rng_next(r),
+                                  .sigma = (float)rng_between(r, 1, 10) / 20,
+                                  .schedule = (descent_noise_schedule)rng_below(r, 2)};
     return m;
 }
 
 static bool has_kind(motion_kind kind, test_family chosen)
 {
-    (void)kind;
-    (void)chosen;
-    return true;
+    return chosen == TEST_NRGPT || kind == MOMENTUM || kind == NOISE;
 }
 
 /* The round's kind and family; false where the family has no such motion. */
@@ -51,7 +54,8 @@ static bool choose(size_t round, motion_kind *kind, test_family *chosen)
 static const char *motion_words(const descent_motion *m)
 {
     static char words[160];
-    (void)snprintf(words, sizeof words, "%u scales, momentum %g", m->n_scales, (double)m->momentum);
+    (void)snprintf(words, sizeof words, "%u scales, momentum %g, rule %d, noise %g %d", m->n_scales, (double)m->momentum,
+                   (int)m->rule, (double)m->noise.sigma, (int)m->noise.schedule);
     return words;
 }
 
@@ -282,7 +286,8 @@ static size_t found(setting *s, descent_depth depth, const descent_motion *motio
     return tokens;
 }
 
-/* Whoever moves alike shares pages, and deepens those of others where the model does; nobody else sees them. */
+/* Whoever moves alike, and without noise, shares pages, and deepens those of others where the model does; nobody else sees
+ * them. */
 static void pages_are_shared_between_equal_motions(void **state)
 {
     (void)state;
@@ -294,16 +299,44 @@ static void pages_are_shared_between_equal_motions(void **state)
         setting s = set_up(408, round, kind, chosen);
         bool deepens = descent_model_describe(s.engine)->deepens;
         descent_motion plain = {.n_scales = 0}, other = s.motion;
-        other.momentum = other.momentum > 0.5f ? other.momentum - 0.25f : other.momentum + 0.25f;
+        if (other.rule == DESCENT_RULE_ANGULAR && rng_below(&s.r, 2))
+            other.rule = DESCENT_RULE_PLAIN;
+        else
+            other.momentum = other.momentum > 0.5f ? other.momentum - 0.25f : other.momentum + 0.25f;
         descent_depth depth = s.depth;
+        bool shares = s.motion.noise.sigma == 0;
         assert_int_equal(found(&s, depth, &s.motion, 0), 0);
-        assert_int_equal(found(&s, depth, &s.motion, 0), whole);
-        for (size_t n = 0; n < 3 && deepens; n++) {
+        assert_int_equal(found(&s, depth, &s.motion, 0), shares ? whole : 0);
+        for (size_t n = 0; n < 3 && deepens && shares; n++) {
             depth.steps[0] = (uint16_t)rng_between(&s.r, 1, 9);
             assert_true(found(&s, depth, &s.motion, rng_below(&s.r, 40)) >= whole - 2 * PAGE_TOKENS);
         }
         assert_int_equal(found(&s, s.depth, &plain, 0), 0);
         assert_int_equal(found(&s, s.depth, &other, 0), 0);
+        tear_down(&s);
+    }
+}
+
+/* Noise is a function of its seed, of the token's place and of the step: other seeds, and tokens and steps that are nothing
+ * else apart, differ; a larger T goes on from the same x(t). */
+static void noise_is_of_its_place(void **state)
+{
+    (void)state;
+    for (size_t round = 0; round < test_rounds(DESCENDING); round++) {
+        test_family chosen = descending[round];
+        setting s = set_up(411, round, NOISE, chosen);
+        for (size_t i = 1; i < TEXT; i++) s.tokens[i] = s.tokens[0];
+        s.motion.n_scales = 0;
+        outcome first = alone(&s, s.depth, TEXT), again = alone(&s, s.depth, TEXT);
+        compare_outcomes(&first, &again);
+        s.motion.noise.seed++;
+        outcome other = alone(&s, s.depth, TEXT);
+        size_t same = 0;
+        for (size_t i = 0; i < first.count * first.width; i++) same += first.states[i] == other.states[i];
+        if (same > first.count * first.width / 50) compare_fail("%zu numbers are those of another seed", same);
+        outcome_free(&first);
+        outcome_free(&again);
+        outcome_free(&other);
         tear_down(&s);
     }
 }
@@ -352,8 +385,15 @@ static void what_is_no_motion_is_refused(void **state)
     static const refusal wrong[] = {{{.momentum = -0.125f}, "momentum is -0.125"},
                                     {{.momentum = 1.0f}, "momentum is 1; expected at least 0 and less than 1"},
                                     {{.momentum = NAN}, "momentum is"},
-                                    {{.momentum = INFINITY}, "momentum is inf"}};
-    static const refusal moving[] = {{{.momentum = 0.5f}, "does not descend an energy"}};
+                                    {{.momentum = INFINITY}, "momentum is inf"},
+                                    {{.rule = (descent_step_rule)2}, "step rule 2"},
+                                    {{.noise = {.sigma = -0.5f}}, "noise sigma is -0.5"},
+                                    {{.noise = {.sigma = NAN}}, "noise sigma is"},
+                                    {{.noise = {.sigma = INFINITY}}, "noise sigma is inf"},
+                                    {{.noise = {.sigma = 1, .schedule = (descent_noise_schedule)2}}, "noise schedule 2"}};
+    static const refusal moving[] = {{{.momentum = 0.5f}, "does not descend an energy"},
+                                     {{.noise = {.sigma = 0.5f}}, "does not descend an energy"}};
+    static const refusal turning = {{.rule = DESCENT_RULE_ANGULAR}, "is for NRGPT"};
     (void)state;
     for (test_family chosen = 0; chosen < TEST_FAMILIES; chosen++) {
         example_wish wish = {.family = chosen, .context = 8};
@@ -372,6 +412,11 @@ static void what_is_no_motion_is_refused(void **state)
             descent_code code = descent_sequence_create(cache, &how, &sequence, &status);
             expect_code(code, DESCENT_UNSUPPORTED, &status, moving[n].words);
         }
+        descent_sequence_options how = {.motion = turning.motion};
+        descent_code code = descent_sequence_create(cache, &how, &sequence, &status);
+        expect_code(code, chosen == TEST_NRGPT ? DESCENT_OK : DESCENT_UNSUPPORTED, &status,
+                    chosen == TEST_NRGPT ? NULL : turning.words);
+        descent_sequence_destroy(sequence);
         descent_cache_destroy(cache);
         example_free(&e);
     }
@@ -384,6 +429,7 @@ int main(void)
                                        cmocka_unit_test(the_way_it_is_run_changes_nothing),
                                        cmocka_unit_test(interrupted_descents_go_on),
                                        cmocka_unit_test(pages_are_shared_between_equal_motions),
+                                       cmocka_unit_test(noise_is_of_its_place),
                                        cmocka_unit_test(memory_is_as_reckoned),
                                        cmocka_unit_test(what_is_no_motion_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -51,7 +51,7 @@ static void add_text(texts *t, const example *e, rng *r, size_t longest)
     options.sampling.seed = (int64_t)rng_next(r);
     options.sampling.temperature = rng_below(r, 4) ? 1.0f : 0.0f;
     options.sampling.repetition_penalty = rng_below(r, 3) ? 1.0f : 1.3f;
-    if (test_descends(e->model.family) && rng_below(r, 3) == 0) options.motion = motion_random(r);
+    if (test_descends(e->model.family) && rng_below(r, 3) == 0) options.motion = motion_random(r, e->model.family == TEST_NRGPT);
     if (test_descends(e->model.family) && rng_below(r, 3) == 0) options.exit = some_exit(r, count);
     options.read_prompt = rng_below(r, 6) == 0;
     options.share_group = rng_below(r, 5) == 0;

@@ -212,6 +212,21 @@ def test_steps_are_scaled(nrgpt, ids):
         np.testing.assert_allclose(sequence.states(), twice.final + 0.5 * first, rtol=0, atol=1e-5)
     with pytest.raises(descent.Error, match="momentum is 1; expected"):
         nrgpt.sequence(momentum=1)
+    def moved(**how):
+        with nrgpt.sequence(steps=3, sharing=False, **how) as sequence:
+            sequence.append(ids)
+            sequence.finish()
+            return sequence.states()
+
+    shaken = moved(noise=0.1)
+    assert np.array_equal(shaken, moved(noise={"sigma": 0.1, "seed": 1, "schedule": "fixed"}))
+    for other in ({"sigma": 0.1, "seed": 2}, {"sigma": 0.1, "schedule": "decay"}, {"sigma": 0.2}, 0):
+        assert not np.array_equal(shaken, moved(noise=other))
+    assert not np.array_equal(moved(), moved(step_rule="angular"))
+    for wrong, words in (({"noise": {"sgma": 1}}, "noise has 'sgma'"), ({"noise": -1}, "noise sigma is -1"),
+                         ({"noise": {"schedule": "slow"}}, "schedule"), ({"step_rule": "round"}, "step_rule")):
+        with pytest.raises(descent.Error, match=words):
+            moved(**wrong)
     for wrong in ([], [1] * 65):
         with pytest.raises(descent.Error, match="expected 1 to 64"):
             nrgpt.sequence(step_scale=wrong)

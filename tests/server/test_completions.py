@@ -275,6 +275,12 @@ def test_an_exact_request_after_an_approximate_one_is_as_on_a_fresh_server(serve
     assert scaled["descent"]["step_scale"] == 0.5
     heavy = complete(server, "nrgpt-shakespeare", PROMPT, **exact_one, descent={"momentum": 0.5})
     assert heavy["descent"]["momentum"] == 0.5 and heavy["choices"] != scaled["choices"]
+    turned = complete(server, "nrgpt-shakespeare", PROMPT, **exact_one, descent={"step_rule": "angular"})
+    assert turned["descent"]["step_rule"] == "angular" and "noise" not in turned["descent"]
+    noise = {"sigma": 0.25, "seed": 9, "schedule": "decay"}
+    shaken = [complete(server, "nrgpt-shakespeare", PROMPT, **exact_one, descent={"noise": noise}) for _ in range(2)]
+    assert shaken[0]["descent"]["noise"] == noise and shaken[0]["choices"] == shaken[1]["choices"]
+    assert shaken[1]["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
     listed = complete(server, "nrgpt-shakespeare", PROMPT, **exact_one, descent={"step_scale": [0.5, 0.5, 0.25]})
     assert listed["descent"]["step_scale"] == [0.5, 0.5, 0.25]
     got = complete(server, "nrgpt-shakespeare", PROMPT, **exact_one)

@@ -100,11 +100,16 @@ uint64_t bytes_at(const descent_model *model, descent_page_type type, uint64_t t
     return descent_cache_bytes_needed(model, type, tokens, &options);
 }
 
-descent_motion motion_random(rng *r)
+descent_motion motion_random(rng *r, bool angular)
 {
     descent_motion m = {.n_scales = (uint32_t)(rng_below(r, 2) ? 0 : rng_between(r, 1, 4))};
     for (uint32_t t = 0; t < m.n_scales; t++) m.step_scale[t] = (float)rng_between(r, 1, 12) / 8;
     if (rng_below(r, 2)) m.momentum = (float)rng_between(r, 1, 7) / 8;
+    if (angular && rng_below(r, 2)) m.rule = DESCENT_RULE_ANGULAR;
+    if (rng_below(r, 4) == 0)
+        m.noise = (descent_noise){.seed = (int64_t)rng_next(r),
+                                  .sigma = (float)rng_between(r, 1, 8) / 16,
+                                  .schedule = (descent_noise_schedule)rng_below(r, 2)};
     return m;
 }
 
@@ -143,7 +148,7 @@ static mates mates_create(descent_cache *cache, const descent_model *model, cons
             if (info->trained.steps[k]) depth.steps[k] = (uint16_t)rng_between(r, 1, 9);
         for (size_t n = 0; n < length; n++) own[n] = n < same && n < count ? tokens[n] : (uint32_t)rng_below(r, info->vocab);
         descent_sequence_options how = {.depth = depth, .no_sharing = !options->sharing};
-        if (descends(info) && rng_below(r, 2)) how.motion = motion_random(r);
+        if (descends(info) && rng_below(r, 2)) how.motion = motion_random(r, !strcmp(info->family, "nrgpt"));
         if (options->exit.criterion != DESCENT_EXIT_NONE && rng_below(r, 2)) {
             how.exit = options->exit;
             how.exit.threshold *= (float)rng_between(r, 1, 4) / 2;

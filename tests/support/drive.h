@@ -83,8 +83,8 @@ void compare_outcomes(const outcome *got, const outcome *expected);
 
 /* descent_cache_bytes_needed at a depth, all else as it comes. */
 uint64_t bytes_at(const descent_model *model, descent_page_type type, uint64_t tokens, descent_depth depth);
-/* Anything a step may be asked, mostly little of it. */
-descent_motion motion_random(rng *r);
+/* Anything a step may be asked, mostly little of it; of a model whose steps may be angular, that too. */
+descent_motion motion_random(rng *r, bool angular);
 /* Every step s times as long. */
 descent_motion motion_scaled(float s);
 

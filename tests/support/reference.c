@@ -1,6 +1,7 @@
 /* reference.c: the arithmetic and the bookkeeping both references share. */
 #include "reference.h"
 
+#include "random.h"
 #include "reference_cem.h"
 #include "reference_gpt.h"
 #include "reference_nrgpt.h"
@@ -295,16 +296,56 @@ void reference_blank(reference_run *run)
                     run->at[p][t].slope[i] = NAN;
 }
 
-void reference_move(const reference_request *request, descent_site site, const double *x, const double *update, double *d,
-                    size_t width, double *next)
+/* v without its mean, where that is no part of a state. */
+static double *without_mean(const double *v, size_t n, bool centred)
+{
+    double *out = test_alloc(n, sizeof *out), sum = 0.0;
+    for (size_t c = 0; c < n && centred; c++) sum += v[c];
+    for (size_t c = 0; c < n; c++) out[c] = v[c] - sum / (double)n;
+    return out;
+}
+
+/* dx becomes dx_T |x| / |x(0)|. */
+static void turn(bool centred, const double *start, const double *x, size_t n, double *dx)
+{
+    double *at = without_mean(x, n, centred), *from = without_mean(start, n, centred), *move = without_mean(dx, n, centred);
+    double square = reference_dot(at, at, n), along = reference_dot(at, move, n);
+    for (size_t c = 0; c < n; c++)
+        dx[c] = (move[c] - at[c] * along / square) * sqrt(square) / sqrt(reference_dot(from, from, n));
+    free(at);
+    free(from);
+    free(move);
+}
+
+/* Normal numbers from the engine's uniform ones, which have tests of their own, as Box and Muller make them. */
+static double normal(int64_t seed, descent_site site, size_t c)
+{
+    uint32_t key[2] = {(uint32_t)(uint64_t)seed, (uint32_t)((uint64_t)seed >> 32)}, words[4];
+    uint32_t counter[4] = {(uint32_t)site.position, 0x80000000u + site.kind * 65536u + site.step, site.layer,
+                           (uint32_t)(c / 2)};
+    descent_philox(counter, key, words);
+    double u = ((double)words[0] * 0x1p21 + (double)(words[1] >> 11) + 1.0) * 0x1p-53;
+    double v = ((double)words[2] * 0x1p21 + (double)(words[3] >> 11)) * 0x1p-53;
+    double angle = 2.0 * 3.14159265358979323846 * v;
+    return sqrt(-2.0 * log(u)) * (c % 2 ? sin(angle) : cos(angle));
+}
+
+void reference_move(const reference_request *request, descent_site site, bool centred, const double *start, const double *x,
+                    const double *update, double *d, size_t width, double *next)
 {
     const descent_motion *m = &request->motion;
     size_t t = site.step, n = m->n_scales;
-    double s = n ? (double)m->step_scale[t < n ? t : n - 1] : 1.0;
+    double s = n ? (double)m->step_scale[t < n ? t : n - 1] : 1.0, *dx = test_alloc(width, sizeof *dx);
     for (size_t c = 0; c < width; c++) {
         d[c] = (double)m->momentum * d[c] + s * update[c];
-        next[c] = x[c] - d[c];
+        dx[c] = -d[c];
     }
+    if (m->rule == DESCENT_RULE_ANGULAR) turn(centred, start, x, width, dx);
+    for (size_t c = 0; c < width; c++) next[c] = x[c] + dx[c];
+    double sigma = (double)m->noise.sigma / (m->noise.schedule == DESCENT_NOISE_DECAY ? (double)t + 1.0 : 1.0);
+    double length = sigma * sqrt(reference_dot(next, next, width) / (double)width);
+    for (size_t c = 0; c < width && sigma > 0; c++) next[c] += length * normal(m->noise.seed, site, c);
+    free(dx);
 }
 
 void reference_apply(const reference_request *request, descent_site site, bool of_g, double *values, size_t width)

@@ -107,10 +107,10 @@ void reference_decide(const reference_request *request, reference_run *run, size
 /* Steps that tokens did not make have changed nothing: NaN. */
 void reference_blank(reference_run *run);
 
-/* A step of one token's descent: next from x [C] and `update`, what R (CEM: eta P) makes of the gradient. d [C] is what
- * momentum keeps from step to step, zero before the first. */
-void reference_move(const reference_request *request, descent_site site, const double *x, const double *update, double *d,
-                    size_t width, double *next);
+/* A step of one token's descent: next from x [C] and `update`, what R (CEM: eta P) makes of the gradient. d [C] is what momentum
+ * keeps from step to step, zero before the first; `start` [C] is x(0), `centred` whether means are no part of a state. */
+void reference_move(const reference_request *request, descent_site site, bool centred, const double *start, const double *x,
+                    const double *update, double *d, size_t width, double *next);
 /* Applies the request's changes of x (or of g) at a site to C numbers. */
 void reference_apply(const reference_request *request, descent_site site, bool of_g, double *values, size_t width);
 

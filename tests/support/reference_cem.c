@@ -244,7 +244,7 @@ static void run_program(const test_model *model, const reference_request *reques
             if (t == T) continue;
             double *next = run->at[program][t + 1].x + i * C;
             step->slope[i] = rated(model, &w, t, x, gradient, update);
-            reference_move(request, site, x, update, momentum + i * C, C, next);
+            reference_move(request, site, false, run->at[program][0].x + i * C, x, update, momentum + i * C, C, next);
             if (run->used[program][i] <= t) memcpy(next, x, C * sizeof *x); /* it has stopped */
         }
         if (t > 0) compare(&run->at[program][t - 1], step, run->count, C);

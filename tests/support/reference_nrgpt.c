@@ -226,7 +226,7 @@ reference_run reference_nrgpt(const test_model *model, const reference_request *
             double *next = run.at[0][t + 1].x + i * C;
             descent_site site = {0, 0, (uint32_t)t, i};
             run.at[0][t].slope[i] = rated(model, &w, x, gradients + i * C, update);
-            reference_move(request, site, x, update, momentum + i * C, C, next);
+            reference_move(request, site, !model->rms, run.at[0][0].x + i * C, x, update, momentum + i * C, C, next);
             if (run.used[0][i] <= t) memcpy(next, x, C * sizeof *x); /* it has stopped */
         }
     }

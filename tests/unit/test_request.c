@@ -237,9 +237,15 @@ static void defaults_of_later_fields(void **state)
     assert_true(r.motion.n_scales == 1 && r.motion.step_scale[0] == 4.0f && r.trace);
     request_release(&r);
     r = reads(REQUEST_COMPLETION,
-              "{'model': 'pair', 'prompt': 'a', 'descent': {'step_scale': [1, 0.5, 1e-300], 'momentum': 0.5}}");
+              "{'model': 'pair', 'prompt': 'a', 'descent': {'step_scale': [1, 0.5, 1e-300], 'momentum': 0.5,"
+              " 'step_rule': null, 'noise': {'sigma': 0.25, 'seed': -7, 'schedule': 'decay'}}}");
     assert_true(r.motion.n_scales == 3 && r.motion.step_scale[1] == 0.5f && r.motion.step_scale[2] > 0 &&
                 r.motion.momentum == 0.5f);
+    assert_true(r.motion.noise.sigma == 0.25f && r.motion.noise.seed == -7 && r.motion.noise.schedule == DESCENT_NOISE_DECAY);
+    request_release(&r);
+    r = reads(REQUEST_COMPLETION,
+              "{'model': 'chars', 'prompt': 'a', 'descent': {'step_rule': 'angular', 'noise': {'sigma': 1}}}");
+    assert_true(r.motion.rule == DESCENT_RULE_ANGULAR && r.motion.noise.seed == 1);
     request_release(&r);
     r = reads(REQUEST_COMPLETION, "{'model': 'flat', 'prompt': 'one', 'descent': {'step_scale': [1, 1]}}");
     request_release(&r);

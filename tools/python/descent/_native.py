@@ -15,6 +15,8 @@ MAX_STEPS = 65535
 MAX_KINDS = 2
 MAX_TERMS = 2
 MAX_SCALES = 64
+STEP_RULES = {"plain": 0, "angular": 1}
+NOISE_SCHEDULES = {"fixed": 0, "decay": 1}
 ROW_BUCKETS = 12
 METRICS = 7
 SWEEP_DEPTHS = 1024
@@ -52,8 +54,13 @@ class Exit(Structure):
                 ("first", c_uint32)]
 
 
+class Noise(Structure):
+    _fields_ = [("seed", c_int64), ("sigma", c_float), ("schedule", c_int)]
+
+
 class Motion(Structure):
-    _fields_ = [("n_scales", c_uint32), ("step_scale", c_float * MAX_SCALES), ("momentum", c_float)]
+    _fields_ = [("n_scales", c_uint32), ("step_scale", c_float * MAX_SCALES), ("momentum", c_float), ("rule", c_int),
+                ("noise", Noise)]
 
 
 class ModelInfo(Structure):
@@ -257,7 +264,7 @@ class QuantizeOptions(Structure):
 
 
 STRUCTS = {
-    "descent_status": Status, "descent_depth": Depth, "descent_path": Path, "descent_exit": Exit, "descent_motion": Motion,
+    "descent_status": Status, "descent_depth": Depth, "descent_path": Path, "descent_exit": Exit, "descent_noise": Noise, "descent_motion": Motion,
     "descent_model_info": ModelInfo, "descent_tensor_info": TensorInfo,
     "descent_tokenizer_info": TokenizerInfo, "descent_text_part": TextPart, "descent_cache_options": CacheOptions,
     "descent_cache_usage": CacheUsage,
@@ -312,8 +319,8 @@ FUNCTIONS = {
     "descent_cache_create": (c_int, [_handle, POINTER(CacheOptions), _out, _status]),
     "descent_cache_destroy": (None, [_handle]),
     "descent_cache_describe": (CacheUsage, [_handle]),
-    "descent_cache_bytes_needed": (c_uint64, [_handle, c_int, c_uint64, POINTER(SequenceOptions)]),
     "descent_sequence_create": (c_int, [_handle, POINTER(SequenceOptions), _out, _status]),
+    "descent_cache_bytes_needed": (c_uint64, [_handle, c_int, c_uint64, POINTER(SequenceOptions)]),
     "descent_sequence_destroy": (None, [_handle]),
     "descent_sequence_append": (c_int, [_handle, _ids, c_size_t, _status]),
     "descent_sequence_truncate": (c_int, [_handle, c_size_t, _status]),

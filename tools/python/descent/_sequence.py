@@ -61,12 +61,23 @@ def exit_struct(exit):
     return fill(_native.Exit(criterion=_native.EXIT_STATE, threshold=0.03), **given)
 
 
-def motion_struct(step_scale, momentum):
+def noise_struct(noise):
+    """None, a sigma, or a dict of sigma, seed and schedule."""
+    given = dict(noise) if isinstance(noise, dict) else {"sigma": noise or 0.0}
+    for name in given:
+        if name not in ("sigma", "seed", "schedule"):
+            raise Error(Code.BAD_ARGUMENT, f"noise has {name!r}, expected some of sigma, seed, schedule")
+    given["schedule"] = choice("schedule", given.get("schedule", "fixed"), _native.NOISE_SCHEDULES)
+    return fill(_native.Noise(seed=1), **given)
+
+
+def motion_struct(step_scale, momentum, step_rule, noise):
     """A number, or a list of one for each step."""
     scales = np.atleast_1d(np.asarray(step_scale, np.float32)).ravel()
     if not 1 <= len(scales) <= _native.MAX_SCALES:
         raise Error(Code.BAD_ARGUMENT, f"step_scale has {len(scales)} numbers; expected 1 to {_native.MAX_SCALES}")
-    motion = fill(_native.Motion(), n_scales=len(scales), momentum=momentum)
+    motion = fill(_native.Motion(), n_scales=len(scales), momentum=momentum,
+                  rule=choice("step_rule", step_rule, _native.STEP_RULES), noise=noise_struct(noise))
     for t, scale in enumerate(scales):
         motion.step_scale[t] = scale
     return motion
@@ -113,11 +124,13 @@ class Cache(Handle):
         self._batch_options = (max_rows, threads)
         self._batch = None
 
-    def sequence(self, steps=None, share_group=0, sharing=True, step_scale=1.0, exit=None, momentum=0.0):
+    def sequence(self, steps=None, share_group=0, sharing=True, step_scale=1.0, exit=None, momentum=0.0,
+                 step_rule="plain", noise=None):
         """A new, empty sequence at depth `steps` (default: as trained), each of its steps step_scale times as long (a list: step t
-        step_scale[t] times, the last number also for all behind) and with momentum. `exit`: tokens
+        step_scale[t] times, the last number also for all behind), with momentum, by the rule "plain" or
+        "angular", and with `noise`: a sigma, or a dict of sigma, seed and schedule ("fixed", "decay"). `exit`: tokens
         stop early once r_t is below this threshold; or a dict of threshold, min_steps, check_every, first."""
-        return Sequence._create(self, steps, share_group, sharing, exit, motion_struct(step_scale, momentum))
+        return Sequence._create(self, steps, share_group, sharing, exit, motion_struct(step_scale, momentum, step_rule, noise))
 
     def restore(self, path):
         """The sequence that Sequence.save wrote to a file."""

@@ -350,16 +350,3 @@ void answer_end(job *j)
     }
     json_text_put(&j->out, "data: [DONE]\n\n");
 }
-
-void answer_error(job *j)
-{
-    json_t *body = api_error_json(&j->error);
-    char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
-    json_text_put(&j->out, event);
-    json_text_put(&j->out,
-                  text ? text
-                       : "{\"error\":{\"message\":\"no memory\",\"type\":\"server_error\",\"param\":null,\"code\":null}}");
-    json_text_put(&j->out, "\n\n");
-    free(text);
-    json_decref(body);
-}

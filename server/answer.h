@@ -43,7 +43,6 @@ void answer_head(job *j);                /* into j->head; before the others */
 void answer_opening(job *j);             /* what comes before any token */
 void answer_finish(job *j, job_text *t); /* the text has ended: its final chunk, once */
 void answer_end(job *j);                 /* usage, [DONE] */
-void answer_error(job *j);               /* the error event of j->error */
 
 /* ---- For the kinds ------------------------------------------------------------------------------------------------- */
 

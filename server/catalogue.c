@@ -98,11 +98,11 @@ static json_t *default_settings(const served_model *m)
 
 static json_t *limits_json(const service_options *o)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "max_body", (json_int_t)o->max_body, "prompt_tokens",
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "max_body", (json_int_t)o->max_body, "prompt_tokens",
                      (json_int_t)o->limits.prompt_tokens, "max_steps", (json_int_t)o->limits.steps, "max_sequences",
                      (json_int_t)o->limits.sequences, "max_queue", (json_int_t)o->max_queue, "stop_strings",
                      (json_int_t)o->limits.stop_strings, "stop_bytes", (json_int_t)o->limits.stop_bytes, "logit_bias_entries",
-                     (json_int_t)o->limits.logit_bias);
+                     (json_int_t)o->limits.logit_bias, "max_sweep_token_steps", (json_int_t)o->limits.sweep_token_steps);
 }
 
 void endpoint_props(exchange *x)

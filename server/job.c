@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_RETRY_SECONDS = 60, SEQUENCES_A_SECOND = 8 };
 enum { WRITTEN_AT_ONCE = 512 }; /* tokens with their alternatives */
 /* Of one request's traces: numbers in its answer, and numbers of states kept while they are in flight, which `chunk` rows are.
  */
@@ -41,24 +40,6 @@ static bool no_memory(api_error *error)
 {
     error->no_retry = true;
     return api_fail(error, 500, NULL, NULL, "no memory for the request");
-}
-
-/* Whole or not at all. */
-static bool admit(const service *s, size_t sequences, api_error *error)
-{
-    uint32_t most = s->options->max_queue;
-    if (sequences > most)
-        return api_fail(error, 400, NULL, "too_many_sequences",
-                        "the request has %zu sequences (prompts x max(n, best_of)); the empty queue holds %" PRIu32
-                        " (--max-queue)",
-                        sequences, most);
-    if (sequences <= most - s->sequences) return true;
-    size_t seconds = 1 + s->sequences / SEQUENCES_A_SECOND;
-    (void)api_fail(error, 429, NULL, "queue_full",
-                   "the queue is full: %zu of %" PRIu32 " sequences are waiting or running, and this request has %zu",
-                   s->sequences, most, sequences);
-    error->retry_after = seconds < MOST_RETRY_SECONDS ? (unsigned)seconds : MOST_RETRY_SECONDS;
-    return false;
 }
 
 /* What of the text's descents is kept. A request's `trace` follows tokens generated: each was read from the state of the one
@@ -321,13 +302,8 @@ static void end_with_error(job *j)
         exchange_fail(x, &j->error);
         return;
     }
-    const char *said = j->error.quotes_prompt ? "(it quotes the prompt)" : j->error.message;
-    (void)snprintf(x->log_error, sizeof x->log_error, "%.*s", (int)sizeof x->log_error - 1, said);
-    x->log.error = x->log_error;
     json_text_clear(&j->out);
-    answer_error(j);
-    if (!j->out.failed) http_stream_write(x->request, j->out.text, j->out.bytes);
-    http_stream_abort(x->request);
+    exchange_fail_stream(x, &j->error);
 }
 
 static void end_well(job *j)
@@ -646,7 +622,7 @@ static void begin(reading *r)
     exchange *x = r->exchange;
     api_error error = {0};
     uint32_t choices = request_texts_of_a_prompt(&r->request);
-    job *j = admit(x->service, r->request.n_prompts * choices, &error) ? job_make(x, &r->request) : NULL;
+    job *j = service_admit(x->service, r->request.n_prompts * choices, &error) ? job_make(x, &r->request) : NULL;
     if (j) {
         job_start(j);
         return;

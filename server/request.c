@@ -10,6 +10,7 @@
 
 enum { IN_COMPLETION = 1 << REQUEST_COMPLETION, IN_CHAT = 1 << REQUEST_CHAT, IN_TRACE = 1 << REQUEST_TRACE };
 enum { IN_TEXT = IN_COMPLETION | IN_CHAT, IN_ALL = IN_TEXT | IN_TRACE };
+enum { IN_SCALING = 1 << REQUEST_SCALING, IN_ANY = IN_ALL | IN_SCALING };
 
 request_limits request_limits_defaults(void)
 {
@@ -19,6 +20,7 @@ request_limits request_limits_defaults(void)
                             .stop_strings = 64,
                             .stop_bytes = 256,
                             .logit_bias = 1024,
+                            .sweep_token_steps = 100 * 1000 * 1000,
                             .draft_steps = DESCENT_DRAFT_AUTO};
 }
 
@@ -243,11 +245,11 @@ static const struct {
     const char *name;
     unsigned kinds;
 } known[] = {
-    {"model", IN_ALL},
+    {"model", IN_ANY},
     {"prompt", IN_COMPLETION | IN_TRACE},
     {"messages", IN_CHAT},
-    {"descent", IN_ALL},
-    {"reasoning_effort", IN_ALL},
+    {"descent", IN_ANY},
+    {"reasoning_effort", IN_ANY},
     {"max_tokens", IN_ALL},
     {"max_completion_tokens", IN_CHAT},
     {"n", IN_TEXT},
@@ -257,6 +259,11 @@ static const struct {
     {"top_logprobs", IN_CHAT},
     {"top", IN_TRACE},
     {"track", IN_TRACE},
+    {"texts", IN_SCALING},
+    {"records", IN_SCALING},
+    {"steps", IN_SCALING},
+    {"threshold", IN_SCALING},
+    {"intervals", IN_SCALING},
     {"stop", IN_TEXT},
     {"seed", IN_ALL},
     {"temperature", IN_ALL},
@@ -270,7 +277,7 @@ static const struct {
     {"logit_bias", IN_ALL},
     {"ignore_eos", IN_ALL},
     {"min_tokens", IN_ALL},
-    {"stream", IN_TEXT},
+    {"stream", IN_TEXT | IN_SCALING},
     {"stream_options", IN_TEXT},
     {"parse_special", IN_TEXT},
     {"tools", IN_ALL},
@@ -282,13 +289,13 @@ static const struct {
     {"modalities", IN_ALL},
     {"audio", IN_ALL},
     {"suffix", IN_ALL},
-    {"user", IN_ALL},
-    {"store", IN_ALL},
-    {"metadata", IN_ALL},
-    {"service_tier", IN_ALL},
-    {"prompt_cache_key", IN_ALL},
-    {"safety_identifier", IN_ALL},
-    {"verbosity", IN_ALL},
+    {"user", IN_ANY},
+    {"store", IN_ANY},
+    {"metadata", IN_ANY},
+    {"service_tier", IN_ANY},
+    {"prompt_cache_key", IN_ANY},
+    {"safety_identifier", IN_ANY},
+    {"verbosity", IN_ANY},
 };
 
 static void note_unknown(const request_reader *r)
@@ -310,6 +317,27 @@ static void note_unknown(const request_reader *r)
 
 /* ---- The whole --------------------------------------------------------------------------------------------------- */
 
+static void read_generation(const request_reader *r, int64_t seed)
+{
+    check_tools(&r->top);
+    check_formats(&r->top);
+    read_answer(r);
+    request_read_depth(r);
+    request_read_sampling(r, seed);
+    if (r->out->kind == REQUEST_CHAT)
+        request_read_messages(r);
+    else
+        request_read_prompts(r);
+}
+
+static void read_experiment(const request_reader *r, int64_t seed)
+{
+    (void)seed; /* nothing is drawn but by the seed of its intervals */
+    r->out->stream = fields_bool(&r->top, "stream", false);
+    request_read_depth(r);
+    request_read_scaling(r);
+}
+
 bool request_read(request_kind kind, const char *body, size_t bytes, const model_set *models, const request_limits *limits,
                   int64_t seed, generation_request *out, api_error *error)
 {
@@ -318,16 +346,8 @@ bool request_read(request_kind kind, const char *body, size_t bytes, const model
     request_reader r = {.top = {.path = "", .error = error}, .limits = limits, .out = out};
     r.top.object = fields_parse(body, bytes, limits->json_depth, error);
     if (r.top.object && read_model(&r, models)) {
-        check_tools(&r.top);
-        check_formats(&r.top);
         check_passing(&r.top);
-        read_answer(&r);
-        request_read_depth(&r);
-        request_read_sampling(&r, seed);
-        if (kind == REQUEST_CHAT)
-            request_read_messages(&r);
-        else
-            request_read_prompts(&r);
+        (kind == REQUEST_SCALING ? read_experiment : read_generation)(&r, seed);
         note_unknown(&r);
     }
     json_decref(r.top.object);
@@ -344,6 +364,7 @@ void request_release(generation_request *request)
     free(request->stop);
     free((void *)request->sampling.bias);
     free(request->track);
+    scaling_plan_free(request->scaling);
     free(request->model_name);
     free(request->unknown_field);
     *request = (generation_request){.model = NULL};

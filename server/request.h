@@ -1,5 +1,6 @@
-/* request.h: a generating request (/v1/completions, /v1/chat/completions, /v1/descent/trace), from its JSON to what the engine
- * takes: prompts as tokens, sampling, T, stop strings, how to answer. Every field is checked here, before anything is queued.
+/* request.h: a request that computes (/v1/completions, /v1/chat/completions, /v1/descent/trace, /v1/descent/scaling), from its
+ * JSON to what the engine takes: prompts as tokens, sampling, T, stop strings, how to answer; of a scaling experiment what it
+ * measures. Every field is checked here, before anything is queued.
  * Pure: no I/O, no clock; the random seed is given. Any thread.
  */
 #ifndef DESCENT_SERVER_REQUEST_H
@@ -8,6 +9,7 @@
 #include "choose.h"
 #include "fields.h"
 #include "models.h"
+#include "request_scaling.h"
 #include "text_stream.h"
 #include "trace.h"
 
@@ -18,13 +20,14 @@ typedef struct request_limits {        /* serve's flags; defaults in request_lim
     uint32_t sequences;                /* prompts x max(n, best_of): 128 */
     uint32_t stop_strings, stop_bytes; /* 64, 256 */
     uint32_t logit_bias;               /* 1,024 */
+    uint64_t sweep_token_steps;        /* of a scaling experiment: 100,000,000 */
     int draft_steps;                   /* where a request says nothing of them: DESCENT_DRAFT_AUTO */
 } request_limits;
 request_limits request_limits_defaults(void);
 
 enum { REQUEST_MOST_LOGPROBS = 20 };
 
-typedef enum request_kind { REQUEST_COMPLETION, REQUEST_CHAT, REQUEST_TRACE } request_kind;
+typedef enum request_kind { REQUEST_COMPLETION, REQUEST_CHAT, REQUEST_TRACE, REQUEST_SCALING } request_kind;
 
 typedef struct prompt {
     uint32_t *tokens; /* [count], owned */
@@ -59,6 +62,7 @@ typedef struct generation_request {
     char *unknown_field; /* the first top-level field that nobody knows, for the log; NULL: none */
     uint32_t *track;     /* trace: token ids to follow, [n_track], TRACE_MOST_TRACKED at most */
     size_t n_track;
+    scaling_plan *scaling; /* scaling: beside it the model, exit, motion, stream and nothing else; owned */
 } generation_request;
 
 /* Reads a body. `models` are those served; `seed` is used where the request gives none. On false *error is set and *out holds

@@ -58,8 +58,7 @@ static size_t read_effort(const request_reader *r)
 
 /* ---- Explicit steps ---------------------------------------------------------------------------------------------- */
 
-/* T of each kind by its name; a missing one keeps its trained T. */
-static void read_steps_by_kind(const request_reader *r, const fields *steps, descent_depth *depth)
+void request_read_steps_by_kind(const request_reader *r, const fields *steps, descent_depth *depth)
 {
     const descent_model_info *info = r->out->model->info;
     const char *names[DESCENT_MAX_KINDS + 1] = {NULL};
@@ -82,7 +81,7 @@ static bool read_steps(const request_reader *r, const fields *f, const char *nam
         return fields_fail(f, name, NULL, "is set, but no sub-layer of model %s has a T: it runs once", r->out->model->id);
     if (json_is_object(value) && info->kinds > 1) {
         fields by_kind = fields_object(f, name, path);
-        read_steps_by_kind(r, &by_kind, depth);
+        request_read_steps_by_kind(r, &by_kind, depth);
         return true;
     }
     int64_t steps = fields_integer(f, name, 1, r->limits->steps, 1);
@@ -287,8 +286,10 @@ void request_read_depth(const request_reader *r)
 {
     static const char *const names[] = {"steps", "prompt_steps", "draft_steps", "exit",   "step_scale", "step_rule", "momentum",
                                         "noise", "history",      "solver",      "choose", "trace",      NULL};
+    static const char *const of_scaling[] = {"exit",  "step_scale", "step_rule", "momentum",
+                                             "noise", "history",    "solver",    NULL}; /* its depths are a list beside it */
     fields f = fields_object(&r->top, "descent", "descent");
-    fields_only(&f, names);
+    fields_only(&f, r->out->kind == REQUEST_SCALING ? of_scaling : names);
 
     bool capped = false;
     descent_depth by_effort = depth_of_effort(r, read_effort(r), &capped), by_name = {{0}};

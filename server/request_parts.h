@@ -17,6 +17,9 @@ typedef struct request_reader {
 
 void request_read_depth(const request_reader *r);
 void request_read_motion(const request_reader *r, const fields *descent);
+/* T of each kind by its name into *depth; one that is missing stays. */
+void request_read_steps_by_kind(const request_reader *r, const fields *steps, descent_depth *depth);
+void request_read_scaling(const request_reader *r); /* behind request_read_depth */
 void request_read_sampling(const request_reader *r, int64_t seed);
 void request_read_prompts(const request_reader *r); /* behind n and best_of */
 void request_read_messages(const request_reader *r);

@@ -131,6 +131,7 @@ static void on_deadline(uv_timer_t *timer)
     s->service.state = SERVICE_REFUSING;
     if (!service_idle(&s->service)) log_line(LOG_WARNING, "the time to drain is over: what is still running is ended");
     jobs_end_all(&s->service);
+    scalings_end_all(&s->service);
     (void)uv_timer_start(&s->last_words, on_last_words, milliseconds(LAST_WORDS_SECONDS), 0);
     turn(s);
 }

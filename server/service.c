@@ -7,10 +7,11 @@
 
 #include "utf8.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { RETRY_SECONDS = 2, PATH_SHOWN = 120 };
+enum { RETRY_SECONDS = 2, PATH_SHOWN = 120, MOST_RETRY_SECONDS = 60, SEQUENCES_A_SECOND = 8 };
 
 /* ---- Routes ----------------------------------------------------------------------------------------------------- */
 
@@ -38,6 +39,7 @@ static const route routes[] = {
     {"/v1/completions", "POST", endpoint_completions, .label = "/v1/completions"},
     {"/v1/chat/completions", "POST", endpoint_chat, .label = "/v1/chat/completions"},
     {"/v1/descent/trace", "POST", endpoint_trace, .label = "/v1/descent/trace"},
+    {"/v1/descent/scaling", "POST", endpoint_scaling, .label = "/v1/descent/scaling"},
     {"/tokenize", "POST", endpoint_tokenize, .label = "/tokenize"},
     {"/detokenize", "POST", endpoint_detokenize, .label = "/detokenize"},
     {"/tokenizer_info", "GET", endpoint_tokenizer_info, .label = "/tokenizer_info"},
@@ -58,6 +60,7 @@ const char *const service_endpoints[] = {
     "/v1/completions",
     "/v1/chat/completions",
     "/v1/descent/trace",
+    "/v1/descent/scaling",
     "/tokenize",
     "/detokenize",
     "/tokenizer_info",
@@ -109,6 +112,13 @@ void exchange_reply(exchange *x, unsigned status, json_t *body)
     free(text);
 }
 
+static void note_error(exchange *x, const api_error *error)
+{
+    const char *said = error->quotes_prompt ? "(it quotes the prompt)" : error->message;
+    (void)snprintf(x->log_error, sizeof x->log_error, "%.*s", (int)sizeof x->log_error - 1, said);
+    x->log.error = x->log_error;
+}
+
 void exchange_fail(exchange *x, const api_error *error)
 {
     if (error->retry_after) {
@@ -119,10 +129,22 @@ void exchange_fail(exchange *x, const api_error *error)
     if (error->no_retry) http_add_header(x->request, "x-should-retry", "false");
     if (error->status == 503 && x->service->state == SERVICE_REFUSING) http_add_header(x->request, "Connection", "close");
     if (error->status == 401) http_add_header(x->request, "WWW-Authenticate", "Bearer");
-    const char *said = error->quotes_prompt ? "(it quotes the prompt)" : error->message;
-    (void)snprintf(x->log_error, sizeof x->log_error, "%.*s", (int)sizeof x->log_error - 1, said);
-    x->log.error = x->log_error;
+    note_error(x, error);
     exchange_reply(x, error->status, api_error_json(error));
+}
+
+void exchange_fail_stream(exchange *x, const api_error *error)
+{
+    json_t *body = api_error_json(error);
+    char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+    const char *said = text ? text : no_memory;
+    note_error(x, error);
+    http_stream_write(x->request, "data: ", 6);
+    http_stream_write(x->request, said, strlen(said));
+    http_stream_write(x->request, "\n\n", 2);
+    http_stream_abort(x->request);
+    free(text);
+    json_decref(body);
 }
 
 bool service_loading(api_error *error)
@@ -148,6 +170,23 @@ bool service_model(const service *s, const char *name, served_model **model, api
                         "this server has %zu models: model must name one of those that /v1/models lists", s->models.count);
     *model = &s->models.items[0];
     return true;
+}
+
+bool service_admit(const service *s, size_t sequences, api_error *error)
+{
+    uint32_t most = s->options->max_queue;
+    if (sequences > most)
+        return api_fail(error, 400, NULL, "too_many_sequences",
+                        "the request has %zu sequences (prompts x max(n, best_of)); the empty queue holds %" PRIu32
+                        " (--max-queue)",
+                        sequences, most);
+    if (sequences <= most - s->sequences) return true;
+    size_t seconds = 1 + s->sequences / SEQUENCES_A_SECOND;
+    (void)api_fail(error, 429, NULL, "queue_full",
+                   "the queue is full: %zu of %" PRIu32 " sequences are waiting or running, and this request has %zu",
+                   s->sequences, most, sequences);
+    error->retry_after = seconds < MOST_RETRY_SECONDS ? (unsigned)seconds : MOST_RETRY_SECONDS;
+    return false;
 }
 
 /* ---- Checks, before the body ------------------------------------------------------------------------------------ */
@@ -265,7 +304,7 @@ bool service_idle(const service *s)
 
 void exchange_settle(exchange *x)
 {
-    if (!x->request && !x->job && !x->reading) exchange_close(x);
+    if (!x->request && !x->job && !x->scaling && !x->reading) exchange_close(x);
 }
 
 bool exchange_may_begin(exchange *x)
@@ -319,6 +358,7 @@ static void on_gone(void *user, http_request *request)
     if (!x) return;
     x->gone = true;
     if (x->job) job_gone(x->job);
+    if (x->scaling) scaling_gone(x->scaling);
 }
 
 static void on_done(void *user, http_request *request)

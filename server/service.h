@@ -27,6 +27,7 @@ typedef struct service_options {
 } service_options;
 
 typedef struct job job;
+typedef struct scaling scaling;
 typedef struct exchange exchange;
 
 typedef struct service {
@@ -38,9 +39,10 @@ typedef struct service {
     const http_budget *bodies; /* of every listener */
     metrics *metrics;
     time_t started;
-    size_t sequences;        /* waiting or running, of all jobs */
+    size_t sequences;        /* waiting or running, of all jobs and experiments */
     exchange *exchanges;     /* those in flight, linked */
     job *jobs;               /* in flight, linked; job.c's */
+    scaling *scalings;       /* in flight, linked; scaling.c's */
     struct job_queue *ready; /* those with something to take */
     void (*drained)(
         struct service *s); /* while refusing: the last exchange has ended; called from its end, so closes nothing */
@@ -54,6 +56,7 @@ struct exchange {
     const struct route *route; /* NULL: no such path */
     uint64_t key_group;        /* the number of the key it came with, 0 without keys: descent_generation_options.share_group */
     job *job;                  /* NULL: none, or over */
+    scaling *scaling;          /* likewise: one of the two at most */
     bool reading;              /* its body is being read: reading.c */
     bool gone;                 /* the client has left */
     log_request log;           /* filled as things become known; its texts live here */
@@ -73,6 +76,8 @@ void exchange_reply(exchange *x, unsigned status, json_t *body);
 /* The same with a body that is JSON text already, copied: whole answers and their logprobs are written as text (answer.h). */
 void exchange_reply_text(exchange *x, unsigned status, const char *body, size_t bytes);
 void exchange_fail(exchange *x, const api_error *error);
+/* Where the status has gone out: the error event, behind which the stream ends without [DONE]. */
+void exchange_fail_stream(exchange *x, const api_error *error);
 
 /* ---- Endpoints: called with the whole body, each answers or starts a job ------------------------------------------- */
 
@@ -81,6 +86,7 @@ typedef void (*endpoint)(exchange *x);
 void endpoint_completions(exchange *x); /* job.c ... */
 void endpoint_chat(exchange *x);
 void endpoint_trace(exchange *x);
+void endpoint_scaling(exchange *x);  /* scaling.c */
 void endpoint_tokenize(exchange *x); /* tokens.c */
 void endpoint_detokenize(exchange *x);
 void endpoint_tokenizer_info(exchange *x);
@@ -103,6 +109,12 @@ void jobs_end_all(service *s);
 int jobs_open(service *s);
 void jobs_close(service *s);
 
+/* ---- scaling.c ---------------------------------------------------------------------------------------------------- */
+
+/* As job_gone and jobs_end_all. */
+void scaling_gone(scaling *s);
+void scalings_end_all(service *s);
+
 /* ---- service.c ---------------------------------------------------------------------------------------------------- */
 
 /* The handler for http_listen; `user` is the service. `admin_only`: nothing but /health, /ready and /metrics is there. */
@@ -113,6 +125,8 @@ extern const char *const service_endpoints[]; /* the label's values: metrics_cre
 bool service_loading(api_error *error);
 /* The model a request names ("x" or "x@12"); where it names none (NULL), the only one. False and an error otherwise. */
 bool service_model(const service *s, const char *name, served_model **model, api_error *error);
+/* Whether so many sequences have room in the queue: whole or not at all. False and a 400 where never, a 429 where not now. */
+bool service_admit(const service *s, size_t sequences, api_error *error);
 bool service_idle(const service *s); /* no exchange in flight */
 
 #endif

@@ -33,7 +33,7 @@ typedef struct serve_values {
     const char *host, *admin, *tls_cert, *tls_key, *chat_template, *draft_steps;
     cli_list key_files, allowed_hosts, cors, proxies;
     int64_t port, json_depth, prompt_tokens, max_steps, max_sequences, max_queue, max_running, chunk, threads, stop_strings,
-        stop_bytes, bias_entries, connections, per_address;
+        stop_bytes, bias_entries, sweep_steps, connections, per_address;
     uint64_t max_body, max_body_total, cache_bytes;
     double request, header, body, idle, keepalive, vanished, stream, stall, drain_delay, drain;
     bool share_cache;
@@ -56,6 +56,7 @@ static serve_values defaults(void)
                           .stop_strings = d.service.limits.stop_strings,
                           .stop_bytes = d.service.limits.stop_bytes,
                           .bias_entries = d.service.limits.logit_bias,
+                          .sweep_steps = (int64_t)d.service.limits.sweep_token_steps,
                           .connections = d.http.max_connections,
                           .per_address = d.http.max_per_address,
                           .max_body = d.service.max_body,
@@ -145,6 +146,8 @@ static cli_option *request_options(serve_values *v, cli_option *table)
     *table++ = count("stop-strings", &v->stop_strings, 0, 65536, "stop strings of a request");
     *table++ = count("stop-bytes", &v->stop_bytes, 1, 1 << 20, "bytes of a stop string");
     *table++ = count("logit-bias-entries", &v->bias_entries, 0, 1 << 24, "tokens that a request's logit_bias names");
+    *table++ = count("max-sweep-token-steps", &v->sweep_steps, 1, INT64_C(1) << 50,
+                     "token-steps of a scaling experiment (/v1/descent/scaling), all its inputs at all its depths");
     *table++ = seconds_above("request-time", &v->request, "time for a request: its texts end there, with finish_reason length");
     *table++ = cli_text(0, "chat-template", "NAME", &v->chat_template,
                         "plain, chatml, llama2 or llama3, for models whose file names none");
@@ -222,6 +225,7 @@ static serve_options collect(const serve_values *v, int drafts, const cli_argume
                                         .stop_strings = (uint32_t)v->stop_strings,
                                         .stop_bytes = (uint32_t)v->stop_bytes,
                                         .logit_bias = (uint32_t)v->bias_entries,
+                                        .sweep_token_steps = (uint64_t)v->sweep_steps,
                                         .draft_steps = drafts};
     o.service.max_body = v->max_body;
     o.max_body_total = v->max_body_total;

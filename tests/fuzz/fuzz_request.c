@@ -95,11 +95,34 @@ static void check_request(const generation_request *r, const request_limits *lim
     require(r->candidates == 0 || r->choose_by != CHOOSE_VOTE || r->model->tokenizer);
 }
 
+/* Every input is one that a sweep or a generation takes, and the whole keeps the limit of its steps. */
+static void check_experiment(const generation_request *r, const request_limits *limits)
+{
+    const scaling_plan *plan = r->scaling;
+    const descent_model_info *info = r->model->info;
+    require(plan->n_depths >= 1 && plan->n_depths <= DESCENT_SWEEP_DEPTHS && plan->token_steps <= limits->sweep_token_steps);
+    for (size_t d = 0; d < plan->n_depths; d++)
+        for (uint32_t k = 0; k < DESCENT_MAX_KINDS; k++)
+            require((info->trained.steps[k] == 0) == (plan->depths[d].steps[k] == 0) &&
+                    plan->depths[d].steps[k] <= limits->steps);
+    require(!plan->texts != !plan->questions && (plan->answers ? plan->n_questions : plan->n_inputs) > 0);
+    for (size_t i = 0; i < plan->n_inputs; i++) {
+        const scaling_input *input = &plan->inputs[i];
+        require(input->count >= 2 && input->count <= (size_t)info->context + 1 && input->first >= 1 &&
+                input->first < input->count);
+        for (size_t k = 0; k < input->count; k++) require(input->tokens[k] < info->vocab);
+    }
+    for (size_t i = 0; plan->answers && i < plan->n_questions; i++)
+        require(scaling_answer_room(info, &plan->questions[i]) >= 1 && plan->questions[i].prompt_count >= 1);
+    require(plan->options.reference >= DESCENT_NO_REFERENCE && plan->options.reference < (int)plan->n_depths);
+    require(plan->threshold >= 0 && plan->options.resamples >= 1 && plan->options.level > 0 && plan->options.level < 1);
+}
+
 /* The usual limits, or small ones, so that small bodies come to them. */
 static request_limits limits_of(bool small)
 {
     request_limits limits = request_limits_defaults();
-    if (small) limits = (request_limits){4, 6, 3, 4, 2, 3, 2, 2};
+    if (small) limits = (request_limits){4, 6, 3, 4, 2, 3, 2, 200, 2};
     return limits;
 }
 
@@ -113,10 +136,10 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const request_kind kinds[] = {REQUEST_COMPLETION, REQUEST_CHAT, REQUEST_TRACE};
+    static const request_kind kinds[] = {REQUEST_COMPLETION, REQUEST_CHAT, REQUEST_TRACE, REQUEST_SCALING};
     if (size == 0) return 0;
     request_limits limits = limits_of(data[0] & 4);
-    request_kind kind = kinds[(data[0] & 3) % 3];
+    request_kind kind = kinds[data[0] & 3];
     size_t bytes = --size;
     char *body = malloc(bytes ? bytes : 1); /* of the exact size, so that reading one byte too far is seen */
     if (!body) return 0;
@@ -125,7 +148,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     api_error error;
     if (request_read(kind, body, bytes, &models, &limits, 42, &request, &error)) {
         require(error.status == 0);
-        check_request(&request, &limits);
+        (kind == REQUEST_SCALING ? check_experiment : check_request)(&request, &limits);
         request_release(&request);
     } else {
         check_error(&error);

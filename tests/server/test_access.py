@@ -16,7 +16,8 @@ OPEN = ["/", "/app.js", "/app.css", "/health", "/ready", "/openapi.json"]
 GUARDED = [("GET", "/v1/models", None), ("GET", "/v1/models/nrgpt-shakespeare", None), ("GET", "/props", None),
            ("GET", "/metrics", None), ("GET", "/tokenizer_info", None), ("POST", "/tokenize", {"prompt": "a"}),
            ("POST", "/detokenize", {"tokens": [1]}), ("POST", "/v1/completions", {"model": "nrgpt-shakespeare", "prompt": "a", "max_tokens": 1}),
-           ("POST", "/v1/chat/completions", {}), ("POST", "/v1/descent/trace", {})]
+           ("POST", "/v1/chat/completions", {}), ("POST", "/v1/descent/trace", {}),
+           ("POST", "/v1/descent/scaling", {})]
 
 
 def bearer(key):

@@ -80,6 +80,7 @@ def asked(serve, shipped):
             ("/v1/chat/completions", {"model": MODEL, "messages": [{"role": "user", "content": "Who"}], "max_tokens": 4,
                                       "reasoning_effort": "high"}, 200),
             ("/v1/descent/trace", {"model": MODEL, "prompt": "RO", "max_tokens": 1}, 200),
+            ("/v1/descent/scaling", {"model": MODEL, "texts": ["ROMEO:", "JULIET:"], "steps": [1, 3]}, 200),
             ("/v1/completions", completion(descent={"steps": 0}), 400), ("/v1/completions", completion(model="gpt-5"), 404),
             ("/v1/completions", completion(prompt=["a"] * 9), 400), ("/v1/completions", completion(user="x" * 4096), 413),
             ("/v1/completions", {"frob": 1, **completion()}, 200), ("/tokenize", {"prompt": "a"}, 200),
@@ -118,12 +119,12 @@ def test_metrics_and_log_say_the_same(asked):
         f'endpoint="{path}",code="{code}"': count for (path, code), count in counted.items()}
 
     generating = [line for line in lines if "model" in line and line["sequences"]]
-    assert len(generating) == 9
+    assert len(generating) == 10
     for key in ("prompt_tokens", "cached_tokens", "generated_tokens", "token_steps"):
         assert samples[f"descent_{key}_total", None] == sum(line[key] for line in generating)
     assert 0 < samples["descent_cached_tokens_total", None] < samples["descent_prompt_tokens_total", None]
     sequences = sum(line["sequences"] for line in generating)
-    assert samples["descent_queue_seconds_count", None] == sequences == 13
+    assert samples["descent_queue_seconds_count", None] == sequences == 15
     assert samples["descent_batch_rows_sum", None] == samples["descent_token_steps_total", None]
     assert samples["descent_batch_rows_count", None] > 0
 
@@ -132,7 +133,7 @@ def test_metrics_and_log_say_the_same(asked):
     assert samples["descent_request_seconds_count", None] == len(lines) + scrapes
     assert samples["descent_time_to_first_token_seconds_count", None] == sum(line["generated_tokens"] > 0 for line in generating)
     assert samples["descent_request_steps_count", None] == len(generating)
-    assert samples["descent_request_steps_sum", None] == sum(int(line["steps"]) for line in generating)
+    assert samples["descent_request_steps_sum", None] == sum(max(map(int, line["steps"].split(","))) for line in generating)
     rejected = {key[1]: value for key, value in samples.items() if key[0] == "descent_requests_rejected_total"}
     assert rejected == {f'reason="{reason}"': count for reason, count in
                         dict(queue_full=0, unauthorized=0, too_large=1, draining=0, loading=0, invalid=8).items()}

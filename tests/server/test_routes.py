@@ -10,7 +10,7 @@ from conftest import ROOT, generate, request
 # nanoGPT's character vocabulary of this text: its 65 characters, sorted.
 CHARACTERS = "\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 GET = ["/", "/app.js", "/app.css", "/health", "/ready", "/metrics", "/openapi.json", "/props", "/v1/models", "/v1/models/nrgpt-shakespeare", "/tokenizer_info"]
-POST = ["/v1/completions", "/v1/chat/completions", "/v1/descent/trace", "/tokenize", "/detokenize"]
+POST = ["/v1/completions", "/v1/chat/completions", "/v1/descent/trace", "/v1/descent/scaling", "/tokenize", "/detokenize"]
 
 
 def refused(reply, status, words, code=None, kind="invalid_request_error"):

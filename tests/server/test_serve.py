@@ -162,7 +162,7 @@ def test_what_becomes_of_a_file_is_no_matter(serve, shipped, tmp_path, what):
 # ---- Limits ------------------------------------------------------------------------------------------------------------
 
 LIMITS = ["max-body", "max-body-total", "json-depth", "prompt-tokens", "max-steps", "max-sequences", "max-queue", "max-running", "chunk", "stop-strings",
-          "stop-bytes", "logit-bias-entries", "request-time", "header-time", "body-time", "idle-time", "sse-keepalive", "vanished-time", "stream-interval",
+          "stop-bytes", "logit-bias-entries", "max-sweep-token-steps", "request-time", "header-time", "body-time", "idle-time", "sse-keepalive", "vanished-time", "stream-interval",
           "max-connections", "max-per-address", "stall", "drain-delay", "drain", "host", "port", "page-type"]
 OTHERS = ["admin-listen", "threads", "cache-bytes", "trusted-proxy", "api-key-file", "share-cache", "tls-cert", "tls-key",
           "allowed-host", "cors", "chat-template", "draft-steps", "log-format"]
@@ -492,10 +492,14 @@ def test_no_prompt_and_no_text_is_in_the_log(serve, shipped):
     bodies = [{**SHORT, "prompt": secret}, {**SHORT, "prompt": secret + "\u00e9"}, {**SHORT, "prompt": [secret, 3]},
               {**SHORT, "prompt": {"a": secret}}, {**SHORT, "stop": secret, "max_tokens": 5}, {**SHORT, "suffix": secret},
               {**SHORT, "user": secret}, {**SHORT, "temperature": secret}, {**SHORT, "logit_bias": secret},
+              {"model": NAME, "texts": [secret]}, {"model": NAME, "texts": [secret + "\u00e9"]}, {"model": NAME, "texts": secret},
+              {"model": NAME, "records": [{"prompt": secret, "choices": ["a", secret + "\u00e9"], "answer": 0}]},
+              {"model": NAME, "records": [{"prompt": secret, "choices": secret, "answer": secret}]},
+              {"model": NAME, "texts": [[1, 2]], "steps": [secret]},
               {"messages": [{"role": "user", "content": secret}], "model": NAME, "max_tokens": 3},
               {"messages": [{"role": "user", "content": [{"type": "text", "text": secret}]}], "model": NAME}]
     for body in bodies:
-        for path in ["/v1/completions", "/v1/chat/completions", "/v1/descent/trace", "/tokenize", "/detokenize"]:
+        for path in ["/v1/completions", "/v1/chat/completions", "/v1/descent/trace", "/v1/descent/scaling", "/tokenize", "/detokenize"]:
             request(server, "POST", path, body)
     raw = b'{"prompt": "Wherefore art thou' + b"\xff"
     request(server, "POST", "/v1/completions", raw, {"Content-Type": "application/json"})

@@ -1,0 +1,104 @@
+/* scaling.h: a scaling experiment between its admission and its answer. Loop thread only, but for what schedulers' threads
+ * write into a slot and its measures, and for the summing up, which is done on another thread.
+ *
+ *     endpoint -> request_read -> scaling: tasks, as many at once as it has slots, in the scheduler's background
+ *              -> measures fill -> summed up to rows: now and then where they are streamed, and at the end -> answer
+ *
+ * A *task* is a sweep (a window of a text, a choice of a question) or the answering of one question at one depth. Beside
+ * job.h's jobs this is the other kind of work an exchange may have; what holds of theirs (who leaves, limits of time, the end
+ * of a drain) holds here.
+ */
+#ifndef DESCENT_SERVER_SCALING_H
+#define DESCENT_SERVER_SCALING_H
+
+#include "json_text.h"
+#include "rapl.h"
+#include "service.h"
+
+#include <pthread.h>
+
+enum { SCALING_ID_SIZE = 40 };
+
+/* A task on its way. What a scheduler's thread writes is the loop's once `ended`. */
+typedef struct scaling_slot {
+    scaling *of;
+    size_t task;
+    bool taken; /* the loop's */
+    descent_generation *generation;
+    /* Under the experiment's lock: */
+    bool ended;
+    descent_generation_report report; /* of a sweep: end, status, row_steps, pauses, queue_seconds */
+    bool shared;                      /* of a sweep: descent_sweep_result.shared */
+    uint32_t chosen[2];               /* of an answer: the last two tokens */
+    size_t n_chosen;
+} scaling_slot;
+
+/* What is summed up, and what comes of it: the loop's, but while `working` another thread's. */
+typedef struct scaling_summary {
+    uv_work_t work;
+    bool *done; /* [n_tasks] as they were */
+    size_t n_done;
+    bool shared;
+    double elapsed, joules;
+    json_text rows; /* "[...]": those there is something to say of */
+    size_t n_rows;
+    api_error error; /* .status 0: none */
+    double seconds;  /* that it took */
+} scaling_summary;
+
+struct scaling {
+    service *service;
+    exchange *exchange;
+    generation_request request;
+    uint64_t number; /* random */
+    char id[SCALING_ID_SIZE];
+    time_t created;
+    uint64_t arrived, began; /* uv_hrtime */
+
+    size_t n_inputs;           /* rows of `measures`: the plan's inputs or, where they are answered, questions */
+    descent_measure *measures; /* [n_inputs][n_depths] */
+    descent_model_cost cost;   /* of answers */
+    size_t n_tasks, next;      /* those before `next` were begun */
+    bool *done;                /* [n_tasks] */
+    size_t n_done;
+    uint64_t steps_done; /* of the plan's token_steps */
+    scaling_slot *slots; /* [n_slots] */
+    size_t n_slots, n_taken;
+    bool shared; /* others' rows shared a step with it: its seconds say little */
+
+    /* Answers are given depth after depth, so that each is timed: */
+    double *seconds, *joules;                     /* [n_depths]; NaN: not known */
+    uint64_t depth_began, depth_steps, own_steps; /* uv_hrtime; the scheduler's row steps then, and ours since */
+    double depth_joules;
+    bool timing; /* of a depth that has begun */
+
+    rapl meter;
+    scaling_summary summary;
+    bool working, final; /* it is being summed up; for the last time */
+    bool summed;
+    uint64_t said; /* uv_hrtime of the last event */
+    bool streaming, gone, answered, late;
+    api_error error; /* .status 0: none */
+    log_request log; /* sums of reports */
+    json_text out;
+    pthread_mutex_t lock;
+    uv_async_t wake;
+    uv_timer_t timer; /* the request's time */
+    int handles;      /* open */
+    scaling *next_scaling, *previous_scaling;
+};
+
+/* Task i is of input i, or answers question i % n of the depth i / n in the order that scaling_depth_at gives: the reference
+ * first. */
+size_t scaling_depth_at(const scaling_plan *plan, size_t place);
+
+/* ---- scaling_answer.c ------------------------------------------------------------------------------------------------ */
+
+/* Sums up what s->summary says is done, into its rows. On any thread. */
+void scaling_sum_up(scaling *s);
+/* The whole answer, or a stream's next event or last one, into s->out; the rows are summary.rows ("[]" where there are none).
+ */
+void scaling_put_answer(scaling *s);
+void scaling_put_event(scaling *s, bool with_rows, bool last);
+
+#endif

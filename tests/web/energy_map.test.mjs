@@ -132,6 +132,17 @@ test("a CEM's sub-layers, all of them or one", async (t) => {
   near(await told(page, "energy E(t)"), Object.values(exact.energy).reduce((sum, term) => sum + term[1], 0));
 });
 
+test("a model without an energy shows what it has", async (t) => {
+  const page = await traced(t, { name: "gpt", text: "abc" });
+  const [first] = await trace({ model: "gpt", prompt: "abc", top: 8 });
+  assert.deepEqual(await page.getByLabel("Quantity").locator("option").allInnerTexts(),
+                   ["r_t = |Δg| / |g|", "update norm |Δx|", "cosine to the final state"]);
+  await page.locator("#view-map").getByText("This model has no T").waitFor();
+  assert.doesNotMatch(await page.locator(".hint").filter({ hasText: "token-steps" }).innerText(), /dE_own/);
+  near(await told(page, "update norm"), first.trace.descents.at(-1).update_norm[0]);
+  assert.equal(await readout(page).locator(".chart").count(), 0);
+});
+
 test("tokens that stop early end early", async (t) => {
   const page = await open(t, { view: "map" });
   await page.locator("#map-text").fill(TEXT);

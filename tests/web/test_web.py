@@ -52,12 +52,20 @@ def long(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def servers(long, tmp_path_factory):
+def gpt(tmp_path_factory):
+    """A model without energy and without T."""
+    path = tmp_path_factory.mktemp("models") / "gpt.gguf"
+    assert generate.main(["gpt", str(path), "--width", "32", "--heads", "2", "--hidden", "64", "--vocab", "600", "--context", "128"]) == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def servers(long, gpt, tmp_path_factory):
     """Addresses of servers, as the environment of the tests."""
     keys = tmp_path_factory.mktemp("keys") / "keys"
     keys.write_text(KEY + "\n")
     shipped = [ROOT / "models" / f"{name}.gguf" for name in ("nrgpt-shakespeare", "cem-kjv")]
-    with Server([*shipped, long]) as every, Server([*shipped, long]) as quiet, Server([shipped[0]], "--api-key-file", keys) as keyed:
+    with Server([*shipped, long, gpt]) as every, Server([*shipped, long]) as quiet, Server([shipped[0]], "--api-key-file", keys) as keyed:
         yield {"DESCENT_URL": every.url, "DESCENT_URL_QUIET": quiet.url, "DESCENT_URL_KEYED": keyed.url}
 
 

@@ -11,6 +11,7 @@ import { useStore } from "./store.js";
 import { energy, guessesAt, rangesOf, readTrace, rowsOf, summary } from "./trace_data.js";
 
 const TOP = 8;
+const NOTHING = { id: "nothing", label: "", of: () => undefined };
 
 export function EnergyMap({ model, most, passed }) {
   const [text, setText] = useState("");
@@ -82,15 +83,15 @@ export function EnergyMap({ model, most, passed }) {
 }
 
 function Found({ trace, ms }) {
-  const [chosen, setChosen] = useState(trace.quantities[0].id);
+  const [chosen, setChosen] = useState(null);
   const [descent, setDescent] = useState(trace.descents.length > 1 ? "all" : "0");
-  const quantity = trace.quantities.find(({ id }) => id === chosen) ?? trace.quantities[0];
+  const quantity = trace.quantities.find(({ id }) => id === chosen) ?? trace.quantities[0] ?? NOTHING;
   const rows = useMemo(() => rowsOf(trace, descent), [trace, descent]);
   const ranges = useMemo(() => rangesOf(trace, quantity, rows), [trace, quantity, rows]);
   const [pinned, setPinned] = useState({ token: 0, row: rows.length - 1 });
   const [over, setOver] = useState(null);
   useEffect(() => setPinned((old) => ({ token: old.token, row: rows.length - 1 })), [rows]);
-  if (!trace.descents.length) return <p class="empty">Nothing of this text descends: the model has no energy.</p>;
+  if (!trace.quantities.length) return <p class="empty">There is no token whose steps could be shown.</p>;
   const cell = over ?? pinned;
   const inside = { token: cell.token, row: Math.min(cell.row, rows.length - 1) };
   const about = summary(trace);
@@ -227,7 +228,7 @@ function Readout({ trace, rows, cell, quantity }) {
             </tbody>
           </table>
           <Guesses token={token} descent={descent} t={t} next={next} />
-          <Path own={own} t={t} />
+          {energy(own, 0) !== undefined && <Path own={own} t={t} />}
         </>
       ) : <p class="hint">The last token that was chosen does not descend.</p>}
     </aside>

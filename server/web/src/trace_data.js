@@ -5,9 +5,11 @@
 const state = (list) => (descent, t) => list(descent)?.[t];
 const step = (list) => (descent, t) => (t === 0 ? undefined : list(descent)?.[t - 1]);
 
+// undefined where a sub-layer has no energy.
 export function energy(descent, t) {
-  let sum = 0;
-  for (const term of Object.values(descent.energy)) {
+  const terms = Object.values(descent.energy);
+  let sum = terms.length ? 0 : undefined;
+  for (const term of terms) {
     if (term[t] === undefined) return undefined;
     sum += term[t];
   }
@@ -25,7 +27,7 @@ const LISTS = [
   { id: "r", label: "r_t = |Δg| / |g|", make: step },
   { id: "update_norm", label: "update norm |Δx|", make: step },
   { id: "cosine", label: "cosine to the final state", make: state },
-  { id: "guesses", label: "logprob of the likeliest next token", make: (list) => (d, t) => (list(d).length > 1 ? list(d)[t]?.[0]?.logprob : undefined) },
+  { id: "guesses", label: "logprob of the likeliest next token", make: (list) => (d, t) => (list(d)?.length > 1 ? list(d)[t]?.[0]?.logprob : undefined) },
 ];
 
 const difference = (a, b) => (a === undefined || b === undefined ? undefined : a - b);
@@ -38,13 +40,13 @@ export function readTrace(answer) {
     label: first.descents.length === 1 ? descent.kind : `layer ${descent.layer}, ${descent.kind}`,
     steps: tokens.reduce((most, token) => Math.max(most, token.trace?.descents[index]?.steps ?? 0), 0),
   }));
-  const sample = first?.descents[0];
-  const terms = Object.keys(sample?.energy ?? {});
+  const sums = first?.descents.some(({ energy }) => Object.keys(energy).length > 1);
+  const terms = sums ? [...new Set(first.descents.flatMap(({ energy }) => Object.keys(energy)))] : [];
   const quantities = [
     ...BASE,
-    ...(terms.length > 1 ? terms.map((term) => ({ id: `energy.${term}`, label: `energy, ${name(term)}`, of: state((d) => d.energy[term]) })) : []),
-    ...LISTS.filter(({ id }) => sample?.[id]?.length > (id === "guesses" ? 1 : 0)).map(({ id, label, make, diverging }) => ({ id, label, diverging, of: make((d) => d[id]) })),
-  ];
+    ...terms.map((term) => ({ id: `energy.${term}`, label: `energy, ${name(term)}`, of: state((d) => d.energy[term]) })),
+    ...LISTS.map(({ id, label, make, diverging }) => ({ id, label, diverging, of: make((d) => d[id]) })),
+  ].filter(({ of }) => first?.descents.some((d) => Array.from({ length: d.steps + 1 }, (_, t) => of(d, t)).some(Number.isFinite)));
   return { tokens, descents, quantities, usage: answer.usage, depth: answer.descent.steps };
 }
 
@@ -99,7 +101,7 @@ export function summary(trace) {
       scored++;
     }
     for (const descent of own?.descents ?? []) {
-      for (const change of descent.own_change ?? []) {
+      for (const change of descent.own_change.filter(Number.isFinite)) {
         steps++;
         if (change > 0) rises++;
       }

@@ -578,6 +578,26 @@ static void the_same_bits_whatever_runs_beside(void **state)
     }
 }
 
+/* The first text comes to hold as much as fits once, but little when the long sweep behind it begins, which must then make
+ * room. */
+static void make_it_grow(const example *e, crowd *c)
+{
+    descent_depth deepest = {{test_has_depth(e->model.family, 0) ? 6 : 0, test_has_depth(e->model.family, 1) ? 6 : 0}};
+    for (size_t n = 0; n < 2; n++) {
+        swept *s = c->sweeps[n];
+        s->options.count = n ? CONTEXT + 1 : 2; /* the first is gone before the text has grown */
+        s->options.first = 1;
+        s->options.background = false;
+        for (size_t i = 0; i <= CONTEXT; i++) s->tokens[i] = (uint32_t)(i % e->model.vocab);
+        s->depths[0] = deepest;
+        run_alone(e->engine, s, &ways[0]);
+        memcpy(s->alone, s->measures, sizeof s->alone);
+    }
+    c->texts[0].options.prompt_count = 1;
+    c->texts[0].options.limit = CONTEXT;
+    c->texts[0].options.depth = deepest;
+}
+
 /* So little memory that most must make room for others, again and again. */
 static void pauses_change_no_measure(void **state)
 {
@@ -586,8 +606,9 @@ static void pauses_change_no_measure(void **state)
     for (size_t round = 0; round < test_rounds(2 * TEST_FAMILIES); round++) {
         example e = draw(405, round);
         crowd c = crowd_draw(&e, &e.r, 8);
-        descent_scheduler_options way = ways[round % 2];
-        descent_sequence_options most = {.depth = {{8, 8}}}; /* more than any, for energies behind the last step */
+        make_it_grow(&e, &c);
+        descent_scheduler_options way = ways[2];             /* slow enough to be there when the text has grown */
+        descent_sequence_options most = {.depth = {{7, 6}}}; /* a plane more than any, for energies behind the last step */
         for (uint32_t k = 0; k < DESCENT_MAX_KINDS; k++)
             if (!descent_model_describe(e.engine)->trained.steps[k]) most.depth.steps[k] = 0;
         uint64_t bytes = descent_cache_bytes_needed(e.engine, DESCENT_PAGE_F32, CONTEXT, &most);

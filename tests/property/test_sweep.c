@@ -285,7 +285,7 @@ static swept *swept_draw(const example *e, rng *r, size_t longest)
     o->convergence = rng_below(r, 4) > 0;
     o->threshold = 0.3f;
     o->how.share_group = rng_below(r, 4);
-    if (test_descends(e->model.family) && rng_below(r, 3) == 0) o->how.motion = motion_random(r);
+    if (test_descends(e->model.family) && rng_below(r, 3) == 0) o->how.motion = motion_random(r, e->model.family == TEST_NRGPT);
     return s;
 }
 
@@ -635,6 +635,7 @@ static void what_comes_before_the_answers_is_run_once(void **state)
             descent_sweep_options *o = &s[i]->options;
             o->count = 75;
             o->first = 70;
+            if (i == 0) o->how.motion.noise.sigma = 0; /* with noise nothing is shared */
             o->how = s[0]->options.how;
             o->n_depths = test_has_depth(e.model.family, 0) || test_has_depth(e.model.family, 1) ? 3 : 1;
             for (uint16_t d = 0; d < 3; d++)

@@ -5,6 +5,7 @@
 
 #include "attention.h"
 #include "cpus.h"
+#include "exit.h"
 #include "motion.h"
 #include "sequence.h"
 #include "status.h"
@@ -87,10 +88,10 @@ static bool reserve_scores(descent_batch *b, size_t longest)
     return true;
 }
 
-/* Its rows' logits are read on the way for the observer. */
+/* Its rows' logits are read on the way, to see whether they stop or for the observer. */
 static bool reads_on_the_way(const descent_sequence *s)
 {
-    return s->observe & DESCENT_OBSERVE_LOGITS;
+    return exit_reads(&s->seed.exit) || (s->observe & DESCENT_OBSERVE_LOGITS);
 }
 
 /* Room for logits of rows on their way, once one asks: of a whole tile where that is not too much. */
@@ -299,6 +300,7 @@ static void enrol(descent_batch *b, descent_sequence *s, size_t position, size_t
     *r = (row){.sequence = s, .position = position, .own_after = NAN, .x = page_state(b->cache, p, slot)};
     r->progress = resumes(b) ? p->progress[slot] : p->origin[slot];
     r->spent = resumes(b) ? p->spent[slot] : 0;
+    r->asked = resumes(b) ? p->asked[slot] : nothing_asked;
     r->start = resumes(b) ? p->start[slot] : 0;
     if (b->frozen) r->frozen = b->free_frozen[--b->n_free_frozen];
     r->kept = kept;
@@ -409,16 +411,19 @@ static bool advance(descent_batch *b, row *r)
     page *p = sequence_page(s, r->position);
     const descent_model *model = b->cache->model;
     size_t slot = r->position % PAGE_TOKENS;
-    if (!r->moved) return true;
-    s->steps_run++;
-    s->work.steps[r->where.kind]++;
-    s->work.begun[r->where.kind] += r->where.step == 0;
-    s->work.seen[r->where.kind] += r->position + 1;
-    r->spent++;
-    r->progress = r->stops ? model->family->progression->leave(model, s->depth, r->progress) : r->progress + 1;
+    if (!r->moved && !r->stops) return true;
+    if (r->moved) {
+        s->steps_run++;
+        s->work.steps[r->where.kind]++;
+        s->work.begun[r->where.kind] += r->where.step == 0;
+        s->work.seen[r->where.kind] += r->position + 1;
+        r->spent++;
+        r->progress = r->stops ? model->family->progression->leave(model, s->depth, r->progress) : r->progress + 1;
+    }
     if (resumes(b) || r->progress == s->total) {
         p->progress[slot] = r->progress;
         p->spent[slot] = r->spent;
+        p->asked[slot] = r->asked;
     }
     if (resumes(b) && r->stops) page_stop(b->cache, p, slot, r->progress);
     if (!sequence_done(s, r->position)) return false;

@@ -19,7 +19,7 @@ typedef struct row {
     place where;
     uint32_t spent;  /* row steps made, fewer than progress where a descent stopped early */
     bool moved;      /* this step gave it its next state */
-    bool stops;      /* its descent stops with this step (exit.c) */
+    bool stops;      /* its descent stops with this step, or before it where it has not moved (exit.c) */
     bool measuring;  /* has come to its depth, or stopped, and only reads its energy there */
     float *x;        /* [C], in its page */
     float *frozen;   /* [model->frozen], kept from step to step of a sub-layer */
@@ -29,6 +29,7 @@ typedef struct row {
     const float *logits; /* read for its observer, until others are */
     float slope;     /* of this step, where somebody asks for it: see descent_observation */
     float own_after; /* energy E(g(step); keys of step-1) of the step before, NaN where unknown */
+    exit_memory asked;
 } row;
 
 enum { WIDE_BUFFERS = 12, HIDDEN_BUFFERS = 5, SCORE_BUFFERS = 3 };

@@ -259,6 +259,7 @@ descent_code page_copy(descent_cache *cache, const page *from, size_t count, pag
     memcpy(p->started, from->started, count * sizeof p->started[0]);
     memcpy(p->spent, from->spent, count * sizeof p->spent[0]);
     memcpy(p->stopped, from->stopped, count * sizeof p->stopped[0]);
+    memcpy(p->asked, from->asked, count * sizeof p->asked[0]);
     memcpy(p->start, from->start, count * sizeof p->start[0]);
     p->reached = from->reached;
     p->settled = from->settled && count == PAGE_TOKENS;
@@ -276,6 +277,7 @@ void page_clear(page *p, size_t slot, uint32_t token)
     p->tokens[slot] = token;
     p->progress[slot] = p->origin[slot] = p->spent[slot] = 0;
     p->stopped[slot] = 0;
+    p->asked[slot] = nothing_asked;
     p->start[slot] = 0;
     p->started[slot] = false;
     p->settled = false;
@@ -347,6 +349,7 @@ static void take_computed(page *p, const page *from)
     memcpy(p->progress, from->progress, sizeof p->progress);
     memcpy(p->spent, from->spent, sizeof p->spent);
     memcpy(p->stopped, from->stopped, sizeof p->stopped);
+    memcpy(p->asked, from->asked, sizeof p->asked);
     memcpy(p->start, from->start, sizeof p->start);
     p->x = from->x;
     p->velocity = from->velocity;

@@ -16,6 +16,8 @@
 #include "descent.h"
 #include "model.h"
 
+#include <math.h>
+
 enum { PAGE_TOKENS = 32 };
 
 /* Everything besides tokens that changes what a page holds, or who may see it. Model and page type are the cache's. */
@@ -26,12 +28,23 @@ typedef struct page_seed {
     uint64_t share_group;
 } page_seed;
 
+/* What a token that may stop early remembers of what was asked before (exit.c), from step to step and where it goes on later. */
+typedef struct exit_memory {
+    float energy;       /* E(t) of the step before, NaN where it was not asked for */
+    uint32_t likeliest; /* token of the check before, NO_TOKEN: none */
+    uint32_t unchanged; /* checks on end at which it was the same as before */
+} exit_memory;
+
+enum { NO_TOKEN = UINT32_MAX };
+static const exit_memory nothing_asked = {NAN, NO_TOKEN, 0};
+
 typedef struct page {
     uint32_t tokens[PAGE_TOKENS];
     uint32_t progress[PAGE_TOKENS]; /* row steps done */
     uint32_t origin[PAGE_TOKENS];   /* where the descent started: planes before it do not exist */
     uint32_t spent[PAGE_TOKENS];    /* row steps that x took: fewer than its progress where sub-layers stopped early */
     uint16_t stopped[PAGE_TOKENS];  /* the depth T_j at which the token stopped, where planes go on; 0: it has not */
+    exit_memory asked[PAGE_TOKENS]; /* by the exit of its seed, where tokens go on from the middle */
     float start[PAGE_TOKENS];       /* |x(0)| where angular steps need it (motion.c) */
     bool started[PAGE_TOKENS];      /* x was given by descent_sequence_start, not by the embedding */
     float *x;                       /* [PAGE_TOKENS][C]; NULL until a row needs it */

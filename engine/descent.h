@@ -96,19 +96,43 @@ typedef struct descent_depth {
 /* When a token may stop its descent before its T. After step t (0-based), once t + 1 has reached min_steps and then after every
  * check_every further steps, it stops where the criterion holds: its state is then what it is read at, by its logits and by
  * later tokens at every further step. Where layers descend in sub-layers, each descent stops by itself and the token goes on to
- * the next one. A token stops or not whatever T was asked: one that has stopped is not taken on when a larger T asks. */
+ * the next one. A token stops or not whatever T was asked: one that has stopped is not taken on when a larger T asks.
+ *
+ * E(t) is the energy at g(t) with the keys of step t. Where history moves (NRGPT), E(t+1) is known once the earlier tokens have
+ * come to step t+1: it is had with the token's own step t+1, which is not made where the token stops. So a token is never found
+ * to stop at its very T, and an intervention at step t+1 makes its energy another descent's: it is not asked there.
+ * p_t is the next-token distribution read at x(t). It exists on the way of a model whose descent is the whole network (one that
+ * deepens); elsewhere a sub-layer's end is the next one's beginning, and criteria that read it are refused. */
 typedef enum descent_exit_criterion {
     DESCENT_EXIT_NONE = 0,
-    DESCENT_EXIT_STATE /* r_t = |g(t+1) - g(t)| / |g(t)| < threshold */
+    DESCENT_EXIT_STATE,   /* r_t = |g(t+1) - g(t)| / |g(t)| < threshold */
+    DESCENT_EXIT_COSINE,  /* 1 - cos(g(t+1), g(t)) < threshold */
+    DESCENT_EXIT_ENERGY,  /* |E(t+1) - E(t)| / max(1, |E(t)|) < threshold */
+    DESCENT_EXIT_ENTROPY, /* H(p_(t+1)) < threshold, in nats */
+    DESCENT_EXIT_KL,      /* KL(p_(t+1) || p_t) < threshold, in nats */
+    DESCENT_EXIT_ARGMAX   /* the likeliest token (the lowest id of equals) is what it was at the check before, `threshold` times
+                             on end */
 } descent_exit_criterion;
 
 typedef struct descent_exit {
     descent_exit_criterion criterion; /* NONE: the fields below are not looked at */
-    float threshold;                  /* finite, 0 or more; 0: never */
+    float threshold;                  /* finite, 0 or more; 0: never. ARGMAX: a whole number from 1 to DESCENT_MAX_STEPS */
     uint16_t min_steps;               /* 0: 1 */
     uint16_t check_every;             /* 0: 1 */
     uint32_t first;                   /* tokens before this position take all their steps: a prompt's length exempts it */
 } descent_exit;
+
+/* "none", "state", "cosine", ...; NULL of a number that is no criterion. */
+DESCENT_API const char *descent_exit_name(descent_exit_criterion criterion);
+/* The threshold for who has no better idea: 0.03, 1e-3, 1e-4, 1e-3, 1e-3, 5 in the order above; 0 of NONE and of others. */
+DESCENT_API float descent_exit_default_threshold(descent_exit_criterion criterion);
+
+/* What finding out whether to stop took, beside the row steps. */
+typedef struct descent_exit_cost {
+    uint64_t readings; /* of logits: one a check of ENTROPY and ARGMAX, two of KL */
+    uint64_t energies; /* ENERGY: steps that were computed and not made where history moves; elsewhere energies at g(t+1), one a
+                          check. What of the energy a step computes by itself costs nothing */
+} descent_exit_cost;
 
 enum { DESCENT_MAX_SCALES = 64 };
 
@@ -358,6 +382,8 @@ DESCENT_API size_t descent_sequence_reused(const descent_sequence *sequence);
 DESCENT_API size_t descent_sequence_deepened(const descent_sequence *sequence);
 /* Row steps run for this sequence so far. */
 DESCENT_API uint64_t descent_sequence_steps_run(const descent_sequence *sequence);
+/* And what was run beside them to see which tokens stop. */
+DESCENT_API descent_exit_cost descent_sequence_exit_cost(const descent_sequence *sequence);
 /* Row steps that the state of the token at `position` took, by whomever they were run: fewer than its depth asks where it
  * stopped early, 0 where it has not begun (or, where a token cannot be resumed, not finished) and past the last token. */
 DESCENT_API uint32_t descent_sequence_token_steps(const descent_sequence *sequence, size_t position);
@@ -427,6 +453,18 @@ typedef void (*descent_observer)(void *user, const descent_observation *observat
  * first step, with no_sharing, to see all. Costs nothing when off and never changes a bit of the results. */
 DESCENT_API descent_code descent_sequence_observe(descent_sequence *sequence, int flags, descent_observer observer, void *user,
                                                   descent_status *status);
+
+/* What a model's rate R at a step is beside the weight gamma of the norm that makes g of x. Where R = c diag(gamma) with c > 0 at a
+ * step, that is off_diagonal 0 and low = high > 0, the slope there is never negative: a short enough step lowers the energy while
+ * its history is held. */
+typedef struct descent_rate {
+    double low, high;    /* of R_cc / gamma_c over c */
+    double off_diagonal; /* share of R's sum of squares off its diagonal, 0..1 */
+} descent_rate;
+
+/* R at a site's layer, kind and step (CEM: eta P; the position is not looked at). False where that sub-layer descends no energy or
+ * is not there. Any thread. */
+DESCENT_API bool descent_model_rate(const descent_model *model, descent_site site, descent_rate *rate);
 
 /* States whose logits were read for the observer so far. */
 DESCENT_API uint64_t descent_sequence_logits_read(const descent_sequence *sequence);
@@ -588,6 +626,7 @@ typedef struct descent_generation_report {
     size_t drafted, accepted;    /* tokens begun before they were chosen; those of them that were chosen then */
     uint64_t row_steps;          /* run for it, those repeated after a pause and those of drafts included */
     uint64_t logits_read;        /* states whose logits were read for `observe`, those repeated included */
+    descent_exit_cost exit_cost; /* the same of what was run to see which tokens stop */
     uint32_t pauses;
     double queue_seconds, prompt_seconds, generation_seconds;
 } descent_generation_report;

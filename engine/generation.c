@@ -214,8 +214,11 @@ descent_code generation_begin(descent_generation *g, descent_cache *cache, desce
 void generation_release(descent_generation *g)
 {
     if (!g->sequence) return;
+    descent_exit_cost asked = descent_sequence_exit_cost(g->sequence);
     g->report.row_steps += descent_sequence_steps_run(g->sequence);
     g->report.logits_read += descent_sequence_logits_read(g->sequence);
+    g->report.exit_cost.readings += asked.readings;
+    g->report.exit_cost.energies += asked.energies;
     descent_sequence_destroy(g->sequence);
     g->sequence = NULL;
     g->drafted = 0;

@@ -231,11 +231,9 @@ static void normalize(const tile *t, const float *norm, const float *x, float *g
 
 /* Reports the step that was just made, and at its sub-layer's last one the reading at x(T): the history of a sub-layer is
  * frozen, so that reading is at hand. */
-static void observe(const tile *t, const sublayer_kind *kind, const void *weights)
+static void observe(const tile *t, bool energy)
 {
     workspace *k = t->work;
-    bool energy = kind->energy && (t->watch & DESCENT_OBSERVE_ENERGY);
-    if (energy) kind->energy(t, weights, k->wide[WIDE_NEXT_G], k->energy[1]);
     tile_report_steps(t, k->wide[WIDE_X], k->wide[WIDE_G], k->wide[WIDE_NEXT_X], k->wide[WIDE_NEXT_G], energy,
                       k->wide[WIDE_OWN]);
 }
@@ -251,12 +249,14 @@ static void layered_step(tile *t)
     tile_gather(t, k->wide[WIDE_X]);
     normalize(t, norm, k->wide[WIDE_X], k->wide[WIDE_G]);
     tile_intervene_g(t, k->wide[WIDE_G]);
-    kind->step(t, weights, t->watch & DESCENT_OBSERVE_ENERGY ? k->energy[0] : NULL);
+    bool energy = kind->energy && ((t->watch & DESCENT_OBSERVE_ENERGY) || tile_weighs(t));
+    kind->step(t, weights, energy ? k->energy[0] : NULL);
     tile_scatter(t, k->wide[WIDE_NEXT_X]);
     bool asks = tile_asks(t);
     if (t->watch || asks) normalize(t, norm, k->wide[WIDE_NEXT_X], k->wide[WIDE_NEXT_G]);
+    if (energy) kind->energy(t, weights, k->wide[WIDE_NEXT_G], k->energy[1]);
     if (asks) tile_decide(t, k->wide[WIDE_G], k->wide[WIDE_NEXT_G]);
-    if (t->watch) observe(t, kind, weights);
+    if (t->watch) observe(t, energy);
 }
 
 const family cem_family = {

@@ -534,10 +534,12 @@ static void stop_early(const tile *t)
 {
     const workspace *k = t->work;
     tile_decide(t, k->wide[G], k->wide[NEXT_G]);
+    tile_decide_by_logits(t, k->wide[X], k->wide[NEXT_X], k->wide[QUERY]);
     for (size_t i = 0; i < t->n; i++) {
         row *r = t->rows[i], asking = *r;
         asking.measuring = true; /* what the page cannot hold ends the sequence at the step that would read it */
         const float *g = k->wide[NEXT_G] + i * k->wide_stride;
+        if (!r->moved) continue; /* it has stopped before this step, which wrote its last state as its key */
         r->stops = r->stops && tile_write_key(t, &asking, r->where.plane + 1, 0, g, t->model->info.width);
     }
 }
@@ -587,7 +589,9 @@ static void nrgpt_step(tile *t)
         observe(t);
         return;
     }
-    forces(t, k->wide[G], true, t->watch & DESCENT_OBSERVE_ENERGY ? k->energy[0] : NULL);
+    bool weighs = tile_weighs(t);
+    forces(t, k->wide[G], true, weighs || (t->watch & DESCENT_OBSERVE_ENERGY) ? k->energy[0] : NULL);
+    if (weighs) tile_weigh(t);
     descend(t);
     if (t->watch & DESCENT_OBSERVE_SLOPE) slopes(t);
     tile_scatter(t, k->wide[NEXT_X]);
@@ -598,6 +602,27 @@ static void nrgpt_step(tile *t)
     if (t->watch) observe(t);
 }
 
+static bool nrgpt_rate(const descent_model *model, uint32_t layer, uint32_t kind, uint32_t step, descent_rate *found)
+{
+    const nrgpt *w = model->weights;
+    size_t C = model->info.width;
+    (void)layer, (void)kind, (void)step;
+    double *sums = calloc(C, sizeof *sums);
+    float *packed = calloc(C, sizeof *packed);
+    rate_sum sum = rate_sum_none();
+    for (size_t r = 0; sums && packed && r < C; r++) {
+        if (w->rate == RATE_MATRIX) matrix_row(&w->rate_matrix, r, packed, false);
+        for (size_t c = 0; c < C; c++) sums[c] = (double)packed[c];
+        if (w->rate != RATE_MATRIX) sums[r] = (double)w->rate_vector[w->rate == RATE_DIAG ? r : 0];
+        rate_sum_row(&sum, r, sums, C, 1, w->norm[r]);
+    }
+    bool known = sums && packed;
+    if (known) rate_sum_end(&sum, found);
+    free(sums);
+    free(packed);
+    return known;
+}
+
 const family nrgpt_family = {
     .name = "nrgpt",
     .progression = &recurrent_progression,
@@ -606,5 +631,6 @@ const family nrgpt_family = {
     .measures = true,
     .embed = nrgpt_embed,
     .step = nrgpt_step,
+    .rate = nrgpt_rate,
     .final_norm = nrgpt_final_norm,
 };

@@ -100,7 +100,8 @@ descent_code sequence_complete_options(const descent_model *model, descent_seque
 page_needs needs_of(const descent_model *model, const descent_sequence_options *options, int observe)
 {
     bool deepens = model->info.deepens, measures = model->family->measures && (observe & DESCENT_OBSERVE_FINAL);
-    bool stops = deepens && options->exit.criterion != DESCENT_EXIT_NONE;
+    bool stops = deepens && options->exit.criterion != DESCENT_EXIT_NONE &&
+                 options->exit.criterion != DESCENT_EXIT_ENERGY;
     return (page_needs){.planes = model->family->progression->planes(model, options->depth) + (measures || stops),
                         .velocity = deepens && options->motion.momentum > 0};
 }
@@ -379,6 +380,11 @@ size_t descent_sequence_deepened(const descent_sequence *s)
 uint64_t descent_sequence_steps_run(const descent_sequence *s)
 {
     return s->steps_run;
+}
+
+descent_exit_cost descent_sequence_exit_cost(const descent_sequence *s)
+{
+    return s->exit_cost;
 }
 
 uint32_t descent_sequence_token_steps(const descent_sequence *s, size_t position)

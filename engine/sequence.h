@@ -46,6 +46,7 @@ struct descent_sequence {
     size_t reused, deepened;
     uint64_t steps_run;
     sequence_work work; /* the same in more detail */
+    descent_exit_cost exit_cost;
 
     struct descent_batch *batch; /* that holds its rows, or NULL */
     size_t rows;                 /* of them */

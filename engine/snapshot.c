@@ -1,7 +1,8 @@
 /* snapshot.c: a sequence as a file. Owns the format:
  *
  *     header | tokens | page, page, ... | hash of all before
- *     page: planes (u32) | progress, origin, spent (u32 each), stopped (u16), start (f32), started (u8) of its tokens
+ *     page: planes (u32) | progress, origin, spent (u32 each), stopped (u16), asked (exit_memory), start (f32), started
+ *             (u8) of its tokens
  *           | x [C], where momentum needs it d [C], and planes [slot] of each token, of one that has stopped also that of its
  *             last state
  *
@@ -99,6 +100,7 @@ static void put_page(stream *out, const descent_sequence *s, size_t block)
     put(out, p->origin, n * sizeof p->origin[0]);
     put(out, p->spent, n * sizeof p->spent[0]);
     put(out, p->stopped, n * sizeof p->stopped[0]);
+    put(out, p->asked, n * sizeof p->asked[0]);
     put(out, p->start, n * sizeof p->start[0]);
     put(out, p->started, n * sizeof p->started[0]);
     for (size_t i = 0; has_x && i < n; i++) {
@@ -201,7 +203,7 @@ static bool plausible(const descent_sequence *s, const page *p, size_t i, uint32
     bool deepens = s->cache->model->info.deepens;
     uint32_t progress = p->progress[i], origin = p->origin[i];
     if (!(p->start[i] >= 0) || isinf(p->start[i])) return false;
-    if (p->spent[i] > progress) return false;
+    if (p->spent[i] > progress || p->asked[i].unchanged > progress) return false;
     if (p->stopped[i] > 0 && (s->seed.exit.criterion == DESCENT_EXIT_NONE || !deepens || p->stopped[i] != progress ||
                               progress == origin || progress >= planes))
         return false;
@@ -231,6 +233,7 @@ static descent_code take_page(stream *in, descent_sequence *s, size_t block, con
     take(in, p->origin, n * sizeof p->origin[0]);
     take(in, p->spent, n * sizeof p->spent[0]);
     take(in, p->stopped, n * sizeof p->stopped[0]);
+    take(in, p->asked, n * sizeof p->asked[0]);
     take(in, p->start, n * sizeof p->start[0]);
     take(in, started, n);
     if (in->failed) return short_file(path, status);

@@ -24,7 +24,8 @@ void tile_gather(const tile *t, float *x)
     for (size_t i = 0; i < t->n; i++) {
         row *r = t->rows[i];
         memcpy(x + i * stride, r->x, width * sizeof *x); /* the page keeps x as it was: a step that fails is run again */
-        if (!r->measuring && sequence_intervene(r->sequence, r->position, r->where, false, x + i * stride)) r->own_after = NAN;
+        if (!r->measuring && sequence_intervene(r->sequence, r->position, r->where, false, x + i * stride))
+            r->own_after = r->asked.energy = NAN;
     }
 }
 
@@ -33,7 +34,7 @@ void tile_intervene_g(const tile *t, float *g)
     for (size_t i = 0; i < t->n; i++) {
         row *r = t->rows[i];
         if (!r->measuring && sequence_intervene(r->sequence, r->position, r->where, true, g + i * t->work->wide_stride))
-            r->own_after = NAN;
+            r->own_after = r->asked.energy = NAN;
     }
 }
 
@@ -53,7 +54,7 @@ void tile_scatter(const tile *t, const float *x)
     size_t width = t->model->info.width, stride = t->work->wide_stride;
     for (size_t i = 0; i < t->n; i++) {
         row *r = t->rows[i];
-        if (r->measuring || r->sequence->ended != DESCENT_OK) continue;
+        if (r->measuring || r->stops || r->sequence->ended != DESCENT_OK) continue;
         r->moved = all_finite(x + i * stride, width);
         if (r->moved) {
             memcpy(r->x, x + i * stride, width * sizeof *x);

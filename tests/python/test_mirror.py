@@ -19,7 +19,7 @@ CONSTANTS = {
     **{f"DESCENT_NOISE_{name.upper()}": value for name, value in _native.NOISE_SCHEDULES.items()},
     "DESCENT_ROW_BUCKETS": _native.ROW_BUCKETS, "DESCENT_METRICS": _native.METRICS,
     "DESCENT_SWEEP_DEPTHS": _native.SWEEP_DEPTHS,
-    "DESCENT_EXIT_NONE": _native.EXIT_NONE, "DESCENT_EXIT_STATE": _native.EXIT_STATE,
+    **{f"DESCENT_EXIT_{name.upper()}": value for name, value in _native.EXITS.items()},
     "DESCENT_ADD_SPECIAL": _native.ADD_SPECIAL, "DESCENT_PARSE_SPECIAL": _native.PARSE_SPECIAL,
     **{f"DESCENT_{code.name}": int(code) for code in _native.Code},
     **{f"DESCENT_PAGE_{name.upper()}": value for name, value in _native.PAGE_TYPES.items()},

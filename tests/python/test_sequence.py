@@ -246,8 +246,27 @@ def test_tokens_stop_early(nrgpt, ids):
         nrgpt.sequence(exit=-1)
     with pytest.raises(descent.Error, match="min_steps is 65536"):
         nrgpt.sequence(exit={"min_steps": 65536})
-    with pytest.raises(descent.Error, match="exit has 'criterion'"):
-        nrgpt.sequence(exit={"criterion": 1})
+    with pytest.raises(descent.Error, match="exit has 'patience'"):
+        nrgpt.sequence(exit={"patience": 1})
+    with pytest.raises(descent.Error, match="exit criterion is 'State', expected one of none, state, cosine, energy, entropy, kl"):
+        nrgpt.sequence(exit={"criterion": "State"})
+
+
+@pytest.mark.parametrize("criterion, steps, cost", [
+    ("cosine", 2, (0, 0)), ("energy", 2, (0, 1)), ("entropy", 2, (1, 0)), ("kl", 2, (2, 0)), ("argmax", None, None)])
+def test_each_criterion_stops_tokens(nrgpt, ids, criterion, steps, cost):
+    for threshold, stopped in ((None, False), (1 if criterion == "argmax" else 1e6, True)):
+        exit = {"criterion": criterion, "min_steps": 2, **({"threshold": threshold} if stopped else {})}
+        with nrgpt.sequence(steps=9, sharing=False, exit=exit) as sequence:
+            sequence.append(ids)
+            sequence.finish()
+            taken = [sequence.token_steps(i) for i in range(len(ids))]
+            if stopped and steps:
+                assert taken == [steps] * len(ids)
+                assert tuple(sequence.exit_cost.values()) == tuple(len(ids) * each for each in cost)
+            elif stopped: # one reading of logits a check, from the second step on
+                assert max(taken) < 9 and sequence.exit_cost == {"readings": sum(taken) - len(ids), "energies": 0}
+            assert all(2 <= each <= 9 for each in taken)
 
 
 def test_f16_pages(nrgpt, ids):
@@ -336,7 +355,7 @@ def test_codes(nrgpt, cem, ids, tmp_path):
     assert code_of(nrgpt.run, list(range(65)) * 9) == Code.BAD_ARGUMENT
     assert code_of(cem.encode, "text") == Code.UNSUPPORTED
     assert code_of(nrgpt.encode, "\u2603") == Code.BAD_ARGUMENT
-    with nrgpt.cache(byte_limit=1000) as cache, cache.sequence(steps=60000) as sequence:
+    with nrgpt.cache(byte_limit=4000) as cache, cache.sequence(steps=60000) as sequence:
         sequence.append(ids)
         assert code_of(sequence.finish) == Code.LIMIT
     with nrgpt.sequence(sharing=False) as sequence:

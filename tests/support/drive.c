@@ -151,7 +151,10 @@ static mates mates_create(descent_cache *cache, const descent_model *model, cons
         if (descends(info) && rng_below(r, 2)) how.motion = motion_random(r, !strcmp(info->family, "nrgpt"));
         if (options->exit.criterion != DESCENT_EXIT_NONE && rng_below(r, 2)) {
             how.exit = options->exit;
-            how.exit.threshold *= (float)rng_between(r, 1, 4) / 2;
+            if (how.exit.criterion == DESCENT_EXIT_ARGMAX)
+                how.exit.threshold = (float)rng_between(r, 1, 4);
+            else
+                how.exit.threshold *= (float)rng_between(r, 1, 4) / 2;
         }
         m.sequences[i] = drive_sequence_as(cache, &how, own, length);
     }

@@ -46,6 +46,7 @@ reference_run reference_run_create(const test_model *model, const reference_requ
             step->history_change = of_nan(count);
             step->update_norm = of_nan(count);
             step->relative_change = of_nan(count);
+            step->said = model->family == TEST_NRGPT ? of_nan(count * model->vocab) : NULL;
             step->slope = of_nan(count);
         }
     }
@@ -66,6 +67,7 @@ void reference_free(reference_run *run)
             free(step->history_change);
             free(step->update_norm);
             free(step->relative_change);
+            free(step->said);
             free(step->slope);
         }
         free(run->at[p]);
@@ -274,17 +276,101 @@ double reference_gelu_slope(double z)
     return 0.5 * (1.0 + erf(z * sqrt(0.5))) + z * exp(-0.5 * z * z) / sqrt(2.0 * 3.141592653589793);
 }
 
+/* ---- Early exit -------------------------------------------------------------------------------------------------- */
+
+static double entropy(const double *logits, size_t vocab)
+{
+    double *p = test_alloc(vocab, sizeof *p), sum = 0.0;
+    memcpy(p, logits, vocab * sizeof *p);
+    (void)reference_softmax(p, vocab, p);
+    for (size_t v = 0; v < vocab; v++) sum -= p[v] > 0 ? p[v] * log(p[v]) : 0.0;
+    free(p);
+    return sum;
+}
+
+static double divergence(const double *p_logits, const double *q_logits, size_t vocab)
+{
+    double *p = test_alloc(vocab, sizeof *p), *q = test_alloc(vocab, sizeof *q), sum = 0.0;
+    memcpy(p, p_logits, vocab * sizeof *p);
+    memcpy(q, q_logits, vocab * sizeof *q);
+    double log_p = reference_softmax(p, vocab, p), log_q = reference_softmax(q, vocab, q);
+    for (size_t v = 0; v < vocab; v++) sum += p[v] * ((p_logits[v] - log_p) - (q_logits[v] - log_q));
+    free(p);
+    free(q);
+    return sum;
+}
+
+double reference_exit_value(const reference_run *run, descent_exit_criterion criterion, size_t program, size_t t, size_t i)
+{
+    size_t C = run->width, V = run->vocab;
+    const reference_step *before = &run->at[program][t], *after = &run->at[program][t + 1];
+    const double *g = before->g + i * C, *next = after->g + i * C;
+    switch (criterion) {
+    case DESCENT_EXIT_STATE:
+        return reference_distance(next, g, C) / sqrt(reference_dot(g, g, C));
+    case DESCENT_EXIT_COSINE:
+        return 1.0 - reference_dot(next, g, C) / sqrt(reference_dot(g, g, C) * reference_dot(next, next, C));
+    case DESCENT_EXIT_ENERGY:
+        return fabs(reference_energy(after, i) - reference_energy(before, i)) / fmax(1.0, fabs(reference_energy(before, i)));
+    case DESCENT_EXIT_ENTROPY:
+        return entropy(after->said + i * V, V);
+    case DESCENT_EXIT_KL:
+        return divergence(after->said + i * V, before->said + i * V, V);
+    default:
+        return NAN;
+    }
+}
+
+static size_t likeliest(const double *logits, size_t vocab, double *lead)
+{
+    size_t best = 0;
+    *lead = INFINITY;
+    for (size_t v = 1; v < vocab; v++)
+        if (logits[v] > logits[best]) best = v;
+    for (size_t v = 0; v < vocab; v++)
+        if (v != best) *lead = fmin(*lead, (logits[best] - logits[v]) / fmax(1.0, fabs(logits[best])));
+    return best;
+}
+
+/* The checks of token i up to that after step t: at how many on end the likeliest token was that of the check before. */
+static size_t unchanged_checks(const reference_request *request, reference_run *run, size_t t, size_t i)
+{
+    size_t least = request->exit.min_steps ? request->exit.min_steps : 1, unchanged = 0, before = run->vocab;
+    size_t every = request->exit.check_every ? request->exit.check_every : 1;
+    for (size_t done = least; done <= t + 1; done += every) {
+        double lead;
+        size_t token = likeliest(run->at[0][done].said + i * run->vocab, run->vocab, &lead);
+        unchanged = token == before ? unchanged + 1 : 0;
+        before = token;
+        run->closest = fmin(run->closest, lead * 10);
+    }
+    return unchanged;
+}
+
+/* How near a value is to the other side of its threshold: in parts of it, or of what rounding can be seen in. Of values that
+ * are as a square of what moves, the roots count. */
+static double nearness(descent_exit_criterion criterion, double value, double threshold)
+{
+    bool square = criterion == DESCENT_EXIT_COSINE || criterion == DESCENT_EXIT_KL;
+    double a = square ? sqrt(fmax(value, 0.0)) : value, b = square ? sqrt(threshold) : threshold;
+    double part = criterion == DESCENT_EXIT_STATE ? 0.0 : 0.02;
+    return fabs(a - b) / fmax(b, part);
+}
+
 void reference_decide(const reference_request *request, reference_run *run, size_t program, size_t t, size_t i)
 {
     const descent_exit *exit = &request->exit;
-    size_t C = run->width, least = exit->min_steps ? exit->min_steps : 1, every = exit->check_every ? exit->check_every : 1;
+    size_t least = exit->min_steps ? exit->min_steps : 1, every = exit->check_every ? exit->check_every : 1;
     double threshold = (double)exit->threshold;
-    const double *g = run->at[program][t].g + i * C;
     if (exit->criterion == DESCENT_EXIT_NONE || i < exit->first || run->used[program][i] <= t) return;
     if (t + 1 < least || (t + 1 - least) % every != 0) return;
-    double r = reference_distance(run->at[program][t + 1].g + i * C, g, C) / sqrt(reference_dot(g, g, C));
-    run->closest = fmin(run->closest, fabs(r - threshold) / threshold);
-    if (r < threshold) run->used[program][i] = t + 1;
+    if (exit->criterion == DESCENT_EXIT_ARGMAX) {
+        if ((double)unchanged_checks(request, run, t, i) >= threshold) run->used[program][i] = t + 1;
+        return;
+    }
+    double value = reference_exit_value(run, exit->criterion, program, t, i);
+    run->closest = fmin(run->closest, nearness(exit->criterion, value, threshold));
+    if (value < threshold) run->used[program][i] = t + 1;
 }
 
 void reference_blank(reference_run *run)

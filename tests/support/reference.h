@@ -41,14 +41,15 @@ typedef struct reference_step {
     double *history_change;            /* [L] E(g(t); keys of t) - E(g(t); keys of t-1) */
     double *update_norm;               /* [L] */
     double *relative_change;           /* [L] */
-    double *slope; /* [L] grad^T J R grad, at x(t) as the energy's gradient, the norm and the rate are there */
+    double *said;                      /* [L][V] logits read at x(t), of NRGPT at T, and before where the exit asks for them */
+    double *slope;                     /* [L] grad^T J R grad, at x(t) as the energy's gradient, the norm and the rate are there */
 } reference_step;
 
 typedef struct reference_run {
     size_t count, width, vocab, programs, kinds;
     size_t *steps;       /* [programs] T of each */
     size_t **used;       /* [programs][L] steps that each token made: T, fewer where it stopped. Its x stays as it was then */
-    double closest;      /* of all decisions to stop or not, the smallest |r_t - threshold| / threshold */
+    double closest;      /* of all decisions to stop or not, how near the nearest was to be another: below 1e-3 rounding may do */
     reference_step **at; /* [programs][T + 1] */
     double *states;      /* [L][C], what the final norm reads */
     double *logits;      /* [L][V] */
@@ -102,7 +103,10 @@ double reference_slope(const double *x, size_t n, double epsilon, const double *
 double reference_gelu(double z);
 double reference_gelu_slope(double z);
 
-/* Whether token i stops with step t, whose g and the next are there: then `used` says so. */
+/* Of the step t of token i, what each criterion but argmax compares with its threshold. x, g, energies and, where they are
+ * asked for, what is said at t and t + 1 are there. */
+double reference_exit_value(const reference_run *run, descent_exit_criterion criterion, size_t program, size_t t, size_t i);
+/* Whether token i stops with step t, of which the same is there: then `used` says so. */
 void reference_decide(const reference_request *request, reference_run *run, size_t program, size_t t, size_t i);
 /* Steps that tokens did not make have changed nothing: NaN. */
 void reference_blank(reference_run *run);

@@ -162,13 +162,27 @@ static size_t history_length(const test_model *model, size_t position)
     return model->strict ? position : position + 1;
 }
 
-/* x(t) of every token is in run->at[0][t].x: fills in g, the energies and their gradients there; keys come out rounded. */
+/* The logits [V] of a state. */
+static void say(const test_model *model, const double *x, double *logits)
+{
+    size_t C = model->width;
+    const double *head_bias = test_model_find(model, "output.bias");
+    double *normed = test_alloc(C, sizeof *normed);
+    reference_norm(x, C, model->norm_epsilon, test_model_find(model, "output_norm.weight"),
+                   test_model_find(model, "output_norm.bias"), false, normed);
+    reference_product(test_model_find(model, "output.weight"), model->vocab, C, normed, logits);
+    for (size_t v = 0; v < model->vocab; v++) logits[v] += head_bias[v];
+    free(normed);
+}
+
+/* x(t) of every token is in run->at[0][t].x: fills in g, what is said, the energies and their gradients there; keys come out
+ * rounded. */
 static void look(const test_model *model, const weights *w, const reference_request *request, reference_run *run, size_t t,
                  double *keys, double *gradients)
 {
     size_t C = model->width;
     reference_step *step = &run->at[0][t];
-    bool stepping = t < run->steps[0];
+    bool stepping = t < run->steps[0], says = !stepping || request->exit.criterion >= DESCENT_EXIT_ENTROPY;
     memset(gradients, 0, run->count * C * sizeof *gradients);
     for (size_t i = 0; i < run->count; i++) {
         descent_site site = {0, 0, (uint32_t)t, i};
@@ -182,6 +196,7 @@ static void look(const test_model *model, const weights *w, const reference_requ
         const double *g = step->g + i * C;
         step->energy[0][i] = attention(model, w, g, keys, history_length(model, i), gradients + i * C);
         step->energy[1][i] = feed_forward(model, w, g, gradients + i * C);
+        if (says) say(model, step->x + i * C, step->said + i * model->vocab);
     }
 }
 
@@ -232,15 +247,7 @@ reference_run reference_nrgpt(const test_model *model, const reference_request *
     }
     reference_blank(&run);
     memcpy(run.states, run.at[0][run.steps[0]].x, count * C * sizeof(double));
-    double *normed = test_alloc(C, sizeof *normed);
-    const double *head_bias = test_model_find(model, "output.bias");
-    for (size_t i = 0; i < count; i++) {
-        reference_norm(run.states + i * C, C, model->norm_epsilon, test_model_find(model, "output_norm.weight"),
-                       test_model_find(model, "output_norm.bias"), false, normed);
-        reference_product(test_model_find(model, "output.weight"), model->vocab, C, normed, run.logits + i * model->vocab);
-        for (size_t v = 0; v < model->vocab; v++) run.logits[i * model->vocab + v] += head_bias[v];
-    }
-    free(normed);
+    memcpy(run.logits, run.at[0][run.steps[0]].said, count * model->vocab * sizeof(double));
     free(keys);
     free(earlier);
     free(gradients);

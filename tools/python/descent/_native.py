@@ -20,7 +20,7 @@ NOISE_SCHEDULES = {"fixed": 0, "decay": 1}
 ROW_BUCKETS = 12
 METRICS = 7
 SWEEP_DEPTHS = 1024
-EXIT_NONE, EXIT_STATE = range(2)
+EXITS = {name: i for i, name in enumerate(["none", "state", "cosine", "energy", "entropy", "kl", "argmax"])}
 
 ADD_SPECIAL = 1
 PARSE_SPECIAL = 2
@@ -47,6 +47,10 @@ class Status(Structure):
 
 class Depth(Structure):
     _fields_ = [("steps", c_uint16 * MAX_KINDS)]
+
+
+class ExitCost(Structure):
+    _fields_ = [("readings", c_uint64), ("energies", c_uint64)]
 
 
 class Exit(Structure):
@@ -115,6 +119,10 @@ class Observation(Structure):
                 ("logits", POINTER(c_float))]
 
 
+class Rate(Structure):
+    _fields_ = [("low", c_double), ("high", c_double), ("off_diagonal", c_double)]
+
+
 class BatchOptions(Structure):
     _fields_ = [("max_rows", c_uint32), ("threads", c_uint32)]
 
@@ -156,7 +164,8 @@ class Choice(Structure):
 class GenerationReport(Structure):
     _fields_ = [
         ("end", c_int), ("status", Status), ("prompt_count", c_size_t), ("reused", c_size_t), ("deepened", c_size_t),
-        ("generated", c_size_t), ("drafted", c_size_t), ("accepted", c_size_t), ("row_steps", c_uint64), ("logits_read", c_uint64), ("pauses", c_uint32),
+        ("generated", c_size_t), ("drafted", c_size_t), ("accepted", c_size_t), ("row_steps", c_uint64), ("logits_read", c_uint64),
+        ("exit_cost", ExitCost), ("pauses", c_uint32),
         ("queue_seconds", c_double), ("prompt_seconds", c_double), ("generation_seconds", c_double),
     ]
 
@@ -264,11 +273,12 @@ class QuantizeOptions(Structure):
 
 
 STRUCTS = {
-    "descent_status": Status, "descent_depth": Depth, "descent_path": Path, "descent_exit": Exit, "descent_noise": Noise, "descent_motion": Motion,
+    "descent_status": Status, "descent_depth": Depth, "descent_path": Path, "descent_exit": Exit, "descent_exit_cost": ExitCost,
+    "descent_noise": Noise, "descent_motion": Motion,
     "descent_model_info": ModelInfo, "descent_tensor_info": TensorInfo,
     "descent_tokenizer_info": TokenizerInfo, "descent_text_part": TextPart, "descent_cache_options": CacheOptions,
     "descent_cache_usage": CacheUsage,
-    "descent_sequence_options": SequenceOptions, "descent_site": Site, "descent_observation": Observation,
+    "descent_sequence_options": SequenceOptions, "descent_site": Site, "descent_observation": Observation, "descent_rate": Rate,
     "descent_batch_options": BatchOptions, "descent_step_report": StepReport, "descent_reading": Reading,
     "descent_logit_bias": LogitBias, "descent_sampling": Sampling, "descent_scheduler_options": SchedulerOptions,
     "descent_choice": Choice, "descent_generation_report": GenerationReport, "descent_generation_calls": GenerationCalls,
@@ -294,6 +304,8 @@ FUNCTIONS = {
     "descent_isa": (c_char_p, []),
     "descent_threads_by_default": (c_uint32, []),
     "descent_path_at": (c_bool, [c_size_t, POINTER(Path)]),
+    "descent_exit_name": (c_char_p, [c_int]),
+    "descent_exit_default_threshold": (c_float, [c_int]),
     "descent_model_open": (c_int, [c_char_p, _out, _status]),
     "descent_model_read": (c_int, [c_char_p, _out, _status]),
     "descent_model_close": (None, [_handle]),
@@ -332,12 +344,14 @@ FUNCTIONS = {
     "descent_sequence_reused": (c_size_t, [_handle]),
     "descent_sequence_deepened": (c_size_t, [_handle]),
     "descent_sequence_steps_run": (c_uint64, [_handle]),
+    "descent_sequence_exit_cost": (ExitCost, [_handle]),
     "descent_sequence_token_steps": (c_uint32, [_handle, c_size_t]),
     "descent_sequence_state_code": (c_int, [_handle, _status]),
     "descent_sequence_state": (c_int, [_handle, c_size_t, _floats, _ids, _status]),
     "descent_sequence_save": (c_int, [_handle, c_char_p, _status]),
     "descent_sequence_restore": (c_int, [_handle, c_char_p, _out, _status]),
     "descent_sequence_observe": (c_int, [_handle, c_int, Observer, c_void_p, _status]),
+    "descent_model_rate": (c_bool, [_handle, Site, POINTER(Rate)]),
     "descent_sequence_logits_read": (c_uint64, [_handle]),
     "descent_sequence_intervene": (c_int, [_handle, Site, c_int, _floats, _status]),
     "descent_sequence_start": (c_int, [_handle, Site, _floats, _status]),

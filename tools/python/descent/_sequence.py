@@ -50,15 +50,17 @@ def fill(struct, **values):
 
 
 def exit_struct(exit):
-    """None, a threshold, or a dict of descent_exit's fields but the criterion."""
+    """None, a threshold of "state", or a dict of descent_exit's fields, its criterion by name ("state" where it has none)."""
     if exit is None:
         return _native.Exit()
-    given = exit if isinstance(exit, dict) else {"threshold": exit}
-    known = [name for name, _ in _native.Exit._fields_[1:]]
+    given = {"criterion": "state", **exit} if isinstance(exit, dict) else {"criterion": "state", "threshold": exit}
+    known = [name for name, _ in _native.Exit._fields_]
     for name in given:
         if name not in known:
             raise Error(Code.BAD_ARGUMENT, f"exit has {name!r}, expected some of {', '.join(known)}")
-    return fill(_native.Exit(criterion=_native.EXIT_STATE, threshold=0.03), **given)
+    criterion = choice("exit criterion", given.pop("criterion"), _native.EXITS)
+    given.setdefault("threshold", library.descent_exit_default_threshold(criterion))
+    return fill(_native.Exit(criterion=criterion), **given)
 
 
 def noise_struct(noise):
@@ -129,7 +131,8 @@ class Cache(Handle):
         """A new, empty sequence at depth `steps` (default: as trained), each of its steps step_scale times as long (a list: step t
         step_scale[t] times, the last number also for all behind), with momentum, by the rule "plain" or
         "angular", and with `noise`: a sigma, or a dict of sigma, seed and schedule ("fixed", "decay"). `exit`: tokens
-        stop early once r_t is below this threshold; or a dict of threshold, min_steps, check_every, first."""
+        stop early once r_t is below this threshold; or a dict of criterion (state, cosine, energy, entropy, kl, argmax),
+        threshold (each has its default), min_steps, check_every, first."""
         return Sequence._create(self, steps, share_group, sharing, exit, motion_struct(step_scale, momentum, step_rule, noise))
 
     def restore(self, path):
@@ -238,6 +241,12 @@ class Sequence(Handle):
     def logits_read(self):
         """States whose logits were read for the observer so far."""
         return self._get("descent_sequence_logits_read")
+
+    @property
+    def exit_cost(self):
+        """What was run beside the steps to see which tokens stop: {"readings": logits, "energies": energies}."""
+        cost = self._get("descent_sequence_exit_cost")
+        return {"readings": cost.readings, "energies": cost.energies}
 
     def token_steps(self, position):
         """Row steps that the state of a token took: fewer than its depth asks where it stopped early."""

@@ -40,11 +40,11 @@ test("rows as CSV: what exists, with its interval and its difference", () => {
   assert.equal(lines[0], "steps,inputs,predictions,tokens,loss,loss_low,loss_high,loss_difference,loss_difference_low,loss_difference_high,energy,token_steps");
   assert.equal(lines[2], "2,3,90,93,1,0.75,1.25,0.5,-0.1,0.1,-20,186");
   assert.equal(lines.length, 4);
-  assert.match(csv([{ steps: { attention: 3, mlp: 2 }, loss: 1 }]), /\n3x2,,,,1\n/);
+  assert.match(csv([{ steps: { attention: 3, mlp: 2 }, loss: 1, intervals: {}, difference: {} }]), /\n3x2,,,,1\n/);
 });
 
 test("a grid is a line for each T of the MLP", () => {
-  const rows = [[2, 1, 5], [1, 1, 6], [1, 2, 4]].map(([attention, mlp, loss]) => ({ steps: { attention, mlp }, loss }));
+  const rows = [[2, 1, 5], [1, 1, 6], [1, 2, 4]].map(([attention, mlp, loss]) => ({ steps: { attention, mlp }, loss, intervals: {} }));
   const { positions, lines } = curves(rows, "loss");
   assert.deepEqual(positions, [1, 2]);
   assert.deepEqual(lines.map(({ name, points }) => [name, points.map(({ x, y }) => [x, y])]), [["MLP T = 1", [[1, 6], [2, 5]]], ["MLP T = 2", [[1, 4]]]]);

@@ -21,10 +21,15 @@ async function ask(body, path = "/v1/completions") {
   return answer.json();
 }
 
-// Texts that take longer than any test.
-async function endless(page) {
+// A random model ends its texts anywhere.
+async function goOn(page) {
   await page.getByText("Sampler").click();
   await page.getByLabel("Go on behind the end of text").check();
+}
+
+// Texts that take longer than any test.
+async function endless(page) {
+  await goOn(page);
   await page.getByLabel("Most tokens").fill("2000");
   for (const i of [0, 1]) await page.getByLabel("T, as a number").nth(i).fill("200");
 }
@@ -143,6 +148,7 @@ test("a chat goes on with each pane's own answers", async (t) => {
   await model(page).selectOption("long");
   await page.getByLabel("Form").selectOption("chat");
   await page.getByLabel("System message").fill("Be brief.");
+  await goOn(page);
   await page.getByLabel("Most tokens").fill("8");
   const say = async (text) => {
     await page.getByLabel("Message", { exact: true }).fill(text);

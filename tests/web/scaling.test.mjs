@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import test from "node:test";
-import { alert, begin, event, inFrontOf, model, open, says } from "./support.mjs";
+import { alert, begin, event, inFrontOf, model, open, says, URL_OPEN } from "./support.mjs";
 
 const measure = (page) => page.getByRole("button", { name: "Measure" });
 const input = (page) => page.locator("#scaling-text");
@@ -29,6 +29,65 @@ async function experiment(t, answer) {
   });
   return [await open(t, { view: "scaling", url }), bodies];
 }
+
+// The numbers of a row as the table has them.
+async function numbers(page, steps) {
+  const cells = await table(page).locator("tbody tr").filter({ has: page.getByRole("rowheader", { name: steps, exact: true }) }).locator("td").allInnerTexts();
+  const heads = await table(page).locator("thead th").allInnerTexts();
+  return Object.fromEntries(cells.map((cell, i) => [heads[i + 1], Number(cell.split("\n")[0].replace("−", "-").replaceAll(",", ""))]));
+}
+
+async function ask(body) {
+  const answer = await fetch(`${URL_OPEN}/v1/descent/scaling`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+  assert.equal(answer.status, 200, await answer.clone().text());
+  return answer.json();
+}
+
+test("a text's numbers are the server's", async (t) => {
+  const page = await open(t, { view: "scaling" });
+  const text = "ROMEO:\nBut, soft! what light through yonder window breaks?\n".repeat(12);
+  await input(page).fill(text);
+  await page.locator("#depths").fill("1,4");
+  await measure(page).click();
+  await says(page.getByRole("status"), "Done.");
+  const { rows, descent } = await ask({ model: "nrgpt-shakespeare", texts: [text], steps: [1, 4] });
+  assert.equal(descent.reference, 4);
+  for (const row of rows) {
+    const told = await numbers(page, String(row.steps));
+    for (const [label, name] of [["loss", "loss"], ["bits per byte", "bits_per_byte"], ["accuracy", "accuracy"], ["energy E(T)", "energy"]])
+      assert.ok(Math.abs(told[label] - row[name]) <= 1e-3 * Math.abs(row[name]), `${label}: ${told[label]}, ${row[name]}`);
+  }
+  const difference = (await numbers(page, "1"))["loss, less that at T = 4"];
+  assert.ok(Math.abs(difference - rows[0].difference.loss.value) < 1e-3 * Math.abs(difference));
+});
+
+test("records of a model that ships, and a grid", async (t) => {
+  const page = await open(t, { view: "scaling" });
+  const record = { prompt: "ROMEO:\nI ", choices: ["am", "zq"], answer: 0 };
+  await input(page).fill(JSON.stringify(record));
+  await page.locator("#depths").fill("4");
+  await measure(page).click();
+  await says(page.getByRole("status"), "Done.");
+  assert.equal((await numbers(page, "4")).accuracy, 1);
+  await model(page).selectOption("cem-kjv");
+  await input(page).fill("In the beginning God created the heaven and the earth.");
+  await page.getByLabel("T of attention").fill("1,2");
+  await page.getByLabel("T of MLP").fill("2");
+  await measure(page).click();
+  await says(table(page), "2 × 2");
+  await model(page).selectOption("gpt"); // has no T
+  await measure(page).click();
+  await says(page.getByRole("status"), "Done.");
+  await says(table(page), /none/);
+  assert.equal(await page.locator("#view-scaling .chart").count(), 0);
+});
+
+test("what the server refuses is told", async (t) => {
+  const page = await open(t, { view: "scaling" });
+  await input(page).fill('{"prompt": "a"}');
+  await measure(page).click();
+  await says(alert(page), /Refused\..*record/i);
+});
 
 // A response in whose hands the test is.
 function held() {
@@ -60,7 +119,8 @@ test("rows build the curve, the table and the files", async (t) => {
   await says(page.locator(".progress"), "1 of 4, 90 s left");
   await says(table(page), /1\s*3\s*2\.9 to 3\.1/);
   assert.equal(await table(page).locator("tbody tr").count(), 2);
-  event(stream, { progress: { done: 4, total: 4, seconds_left: 0 }, rows: [1, 2, 4, 8].map((steps) => row(steps, 3 - Math.log2(steps) / 2)) });
+  event(stream, { progress: { done: 4, total: 4, seconds_left: null }, rows: [1, 2, 4, 8].map((steps) => row(steps, 3 - Math.log2(steps) / 2)),
+                  descent: { reference: 4, threshold: 0.03, resamples: 1000, level: 0.95, seed: 0 } });
   await page.waitForFunction(() => document.querySelectorAll(".rows tbody tr").length >= 4);
   event(stream, "[DONE]");
   stream.end();
@@ -68,6 +128,7 @@ test("rows build the curve, the table and the files", async (t) => {
   assert.equal(await page.locator(".chart canvas").count(), 1);
   assert.match(await page.locator(".chart").getAttribute("aria-label"), /loss against T.*1: 3, 2: 2\.5, 4: 2, 8: 1\.5/);
   assert.equal(await table(page).locator("tr.chosen th").innerText(), "4"); // the trained one
+  await says(table(page), /loss, less that at T = 4[\s\S]*1\s*\+1\s*−0\.2 to \+0\.2\s*3/);
   await page.getByLabel("Metric", { exact: true }).selectOption("converged");
   assert.match(await page.locator(".chart").getAttribute("aria-label"), /converged against T/);
   assert.deepEqual(await page.getByLabel("Metric", { exact: true }).locator("option").allInnerTexts(),
@@ -86,7 +147,8 @@ test("rows build the curve, the table and the files", async (t) => {
 
 test("a grid of a CEM's depths", async (t) => {
   const [page, bodies] = await experiment(t, (response, { steps }) => {
-    event(response, { rows: steps.map((depth) => row(depth, 4 - 0.1 * depth.attention * depth.mlp)) });
+    const depths = steps.attention.flatMap((attention) => steps.mlp.map((mlp) => ({ attention, mlp })));
+    event(response, { rows: depths.map((depth) => row(depth, 4 - 0.1 * depth.attention * depth.mlp)) });
     event(response, "[DONE]");
     response.end();
   });
@@ -96,7 +158,7 @@ test("a grid of a CEM's depths", async (t) => {
   await page.getByLabel("T of MLP").fill("2-3");
   await measure(page).click();
   await says(page.getByRole("status"), "Done.");
-  assert.deepEqual(bodies[0].steps, [{ attention: 1, mlp: 2 }, { attention: 1, mlp: 3 }, { attention: 2, mlp: 2 }, { attention: 2, mlp: 3 }]);
+  assert.deepEqual(bodies[0].steps, { attention: [1, 2], mlp: [2, 3] });
   await says(table(page), "2 × 3");
   await says(page.locator(".lines"), /MLP T = 2[\s\S]*MLP T = 3/);
 });

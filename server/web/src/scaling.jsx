@@ -6,16 +6,10 @@ import { axis, Chart, Lines } from "./chart.jsx";
 import { color, series } from "./colors.js";
 import { Choice, descentField, Field, Go, MoreDescent, NumberField, Problem, useOfModel } from "./fields.jsx";
 import { aligned, count, depth as depthText, download, integer, number, seconds } from "./format.js";
-import { csv, curves, intervalOf, METRICS, present, readDepths, readInputs, suggested } from "./scaling_data.js";
+import { csv, curves, intervalOf, METRICS, present, readDepths, readInputs, spelled, suggested } from "./scaling_data.js";
 import { svg } from "./scaling_svg.js";
 
 const MOST_FILE = 8 << 20; // bytes; the server has a limit of its own
-
-const spelled = (steps) => (typeof steps === "object" && steps ? `${steps.attention}x${steps.mlp}` : String(steps));
-
-function grid(lists) {
-  return lists.attention.flatMap((attention) => lists.mlp.map((mlp) => ({ attention, mlp })));
-}
 
 export function Scaling({ model, most }) {
   const trained = model.descent.trained_steps;
@@ -23,13 +17,13 @@ export function Scaling({ model, most }) {
   const [text, setText] = useState("");
   const [file, setFile] = useState(null);
   const [lists, setLists] = useOfModel(model, () =>
-    kinds ? Object.fromEntries(kinds.map((kind) => [kind, `1-${Math.min(4, most)}`])) : { T: trained ? suggested(trained, most) : "1" });
+    kinds ? Object.fromEntries(kinds.map((kind) => [kind, `1-${Math.min(4, most)}`])) : { T: trained ? suggested(trained, most) : "" });
   const [threshold, setThreshold] = useState(null);
   const [more, setMore] = useState("");
   const [over, setOver] = useState(false);
   const [busy, setBusy] = useState(null); // an AbortController
   const [error, setError] = useState(null);
-  const [result, setResult] = useState(null); // { rows, progress, about, model, trained, ended }
+  const [result, setResult] = useState(null); // { rows, progress, about, model, trained, reference, ended }
   const data = file?.text ?? text;
 
   const inputs = useMemo(() => {
@@ -53,10 +47,9 @@ export function Scaling({ model, most }) {
     let body;
     try {
       if (inputs.problem) throw inputs.problem;
-      const depths = kinds
-        ? grid(Object.fromEntries(kinds.map((kind) => [kind, readDepths(lists[kind], most)])))
-        : readDepths(lists.T, most);
-      body = { model: model.id, ...inputs.fields, steps: depths };
+      body = { model: model.id, ...inputs.fields };
+      if (kinds) body.steps = Object.fromEntries(kinds.map((kind) => [kind, readDepths(lists[kind], most)]));
+      else if (trained !== null) body.steps = readDepths(lists.T, most);
       if (threshold !== null) body.threshold = threshold;
       if (more.trim()) body.descent = descentField(null, more);
     } catch (problem) {
@@ -65,7 +58,7 @@ export function Scaling({ model, most }) {
     }
     setBusy(controller);
     const named = inputs.kind === "records" ? `${integer(inputs.count)} records` : inputs.count === 1 ? "one text" : `${integer(inputs.count)} texts`;
-    let now = { rows: [], progress: null, about: file ? `${file.name}, ${named}` : named, model: model.id, trained, ended: false };
+    let now = { rows: [], progress: null, about: file ? `${file.name}, ${named}` : named, model: model.id, trained, reference: null, ended: false };
     setResult(now);
     try {
       for await (const event of stream("v1/descent/scaling", body, controller.signal)) {
@@ -118,11 +111,12 @@ export function Scaling({ model, most }) {
             {kinds.map((kind) => <Depths key={kind} id={`depths-${kind}`} label={`T of ${kind === "mlp" ? "MLP" : kind}`} value={lists[kind]}
                                          onChange={(value) => setLists({ ...lists, [kind]: value })} />)}
           </div>
-        ) : <Depths id="depths" label="T" value={lists.T} onChange={(value) => setLists({ T: value })} />}
+        ) : trained === null ? <p class="hint">This model has no T: its layers are applied once.</p>
+          : <Depths id="depths" label="T" value={lists.T} onChange={(value) => setLists({ T: value })} />}
         <details>
           <summary>More</summary>
           <NumberField id="threshold" label="Converged where r_t is below" value={threshold} onChange={setThreshold} min={0} step={0.01}
-                       hint="empty: the server's default" />
+                       hint="empty: 0.03" />
           <MoreDescent id="scaling-more" value={more} onChange={setMore} />
         </details>
         <div class="actions">
@@ -158,8 +152,9 @@ const said = (inputs) => ({
 // Rows come again as more inputs are read: the newest of a depth counts.
 export function withEvent(result, event) {
   const rows = new Map(result.rows.map((row) => [spelled(row.steps), row]));
-  for (const row of event.rows ?? (event.row ? [event.row] : [])) rows.set(spelled(row.steps), row);
-  return { ...result, rows: [...rows.values()], progress: event.progress ?? result.progress };
+  for (const row of event.rows) rows.set(spelled(row.steps), row);
+  const reference = event.descent?.reference ?? result.reference;
+  return { ...result, rows: [...rows.values()], progress: event.progress ?? result.progress, reference };
 }
 
 function Progress({ progress, busy, ended }) {
@@ -176,11 +171,12 @@ function Progress({ progress, busy, ended }) {
   );
 }
 
-function Result({ rows, progress, about, model, trained, busy, ended }) {
+function Result({ rows, progress, about, model, trained, reference, busy, ended }) {
   const shownMetrics = present(rows);
   const [chosen, setChosen] = useState(null);
   const metric = shownMetrics.find(({ id }) => id === chosen) ?? shownMetrics[0] ?? METRICS[0];
   const name = `${model}-${metric.id}`;
+  const curved = rows.some(({ steps }) => steps !== null);
   return (
     <>
       <Progress progress={progress} busy={busy} ended={ended} />
@@ -190,12 +186,12 @@ function Result({ rows, progress, about, model, trained, busy, ended }) {
             <Choice id="metric" label="Metric" value={metric.id} onChange={setChosen} options={shownMetrics.map(({ id, label }) => [id, label])} />
             <div class="actions">
               <button type="button" onClick={() => download(`${model}.csv`, "text/csv", csv(rows))}>CSV</button>
-              <button type="button" onClick={() => download(`${name}.svg`, "image/svg+xml", svg(rows, metric, { model, trained, about }))}>SVG</button>
+              {curved && <button type="button" onClick={() => download(`${name}.svg`, "image/svg+xml", svg(rows, metric, { model, trained, about }))}>SVG</button>}
               <button type="button" onClick={() => download(`${model}.json`, "application/json", JSON.stringify(rows, null, 1))}>JSON</button>
             </div>
           </div>
-          <Curve rows={rows} metric={metric} trained={trained} />
-          <Table rows={rows} metrics={shownMetrics} trained={trained} />
+          {curved && <Curve rows={rows} metric={metric} trained={trained} />}
+          <Table rows={rows} metrics={shownMetrics} chosen={metric} trained={trained} reference={reference} />
         </>
       )}
     </>
@@ -292,17 +288,23 @@ function bars(plot, count) {
   pen.restore();
 }
 
-function Table({ rows, metrics, trained }) {
+function Table({ rows, metrics, chosen, trained, reference }) {
+  const compared = reference !== null && rows.length > 1 && rows.some((row) => Number.isFinite(row.difference[chosen.id]?.value));
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label="Table of all metrics">
       <table class="rows">
         <thead>
-          <tr><th scope="col">T</th>{metrics.map(({ id, label }) => <th key={id} scope="col">{label}</th>)}</tr>
+          <tr>
+            <th scope="col">T</th>
+            {compared && <th scope="col">{chosen.label}, less that at T = {depthText(reference)}</th>}
+            {metrics.map(({ id, label }) => <th key={id} scope="col">{label}</th>)}
+          </tr>
         </thead>
         <tbody>
           {rows.map((row) => (
             <tr key={spelled(row.steps)} class={spelled(row.steps) === spelled(trained) ? "chosen" : ""}>
               <th scope="row">{depthText(row.steps)}</th>
+              {compared && <Difference {...row.difference[chosen.id]} />}
               {metrics.map(({ id }) => <Cell key={id} row={row} metric={id} />)}
             </tr>
           ))}
@@ -311,6 +313,12 @@ function Table({ rows, metrics, trained }) {
     </div>
   );
 }
+
+function Difference({ value, low, high }) {
+  return <td>{signed(value)}{Number.isFinite(low) && low !== high && <small>{signed(low)} to {signed(high)}</small>}</td>;
+}
+
+const signed = (value) => (value > 0 ? `+${number(value)}` : number(value));
 
 function Cell({ row, metric }) {
   const interval = intervalOf(row, metric);

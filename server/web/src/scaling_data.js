@@ -63,12 +63,18 @@ export function suggested(trained, most) {
   return [...new Set(around.map((steps) => Math.min(most, Math.max(1, Math.ceil(steps)))))].sort((a, b) => a - b).join(", ");
 }
 
+// A depth as text: 4, 3x2, or none.
+export function spelled(steps) {
+  if (steps === null) return "none";
+  return typeof steps === "object" ? `${steps.attention}x${steps.mlp}` : String(steps);
+}
+
 // A row's depth as the position on the axis, and the line it belongs to: an attention T each on the line of its MLP's T.
-export const positionOf = (steps) => (typeof steps === "object" ? steps.attention : steps);
-export const lineOf = (steps) => (typeof steps === "object" ? `MLP T = ${steps.mlp}` : "");
+const positionOf = (steps) => steps?.attention ?? steps;
+const lineOf = (steps) => (steps?.mlp ? `MLP T = ${steps.mlp}` : "");
 
 export const intervalOf = (row, metric) => {
-  const [low, high] = row.intervals?.[metric] ?? [null, null];
+  const [low, high] = row.intervals[metric] ?? [null, null];
   return low === null || high === null ? null : [low, high];
 };
 
@@ -78,7 +84,7 @@ export const present = (rows) => METRICS.filter(({ id }) => rows.some((row) => N
 export function curves(rows, metric) {
   const lines = new Map();
   for (const row of rows) {
-    if (!Number.isFinite(row[metric])) continue;
+    if (!Number.isFinite(row[metric]) || row.steps === null) continue;
     const name = lineOf(row.steps);
     if (!lines.has(name)) lines.set(name, []);
     const interval = intervalOf(row, metric);
@@ -95,16 +101,14 @@ const plain = (value) => (value === null || value === undefined ? "" : quoted(St
 export function csv(rows) {
   const metrics = present(rows).map(({ id }) => id);
   const header = ["steps", "inputs", "predictions", "tokens"];
-  const body = rows.map((row) => [
-    typeof row.steps === "object" ? `${row.steps.attention}x${row.steps.mlp}` : row.steps, row.inputs, row.predictions, row.tokens,
-  ]);
+  const body = rows.map((row) => [spelled(row.steps), row.inputs, row.predictions, row.tokens]);
   for (const metric of metrics) {
     const bounded = rows.some((row) => intervalOf(row, metric));
-    const compared = rows.some((row) => Number.isFinite(row.difference?.[metric]?.value));
+    const compared = rows.some((row) => Number.isFinite(row.difference[metric]?.value));
     header.push(metric, ...(bounded ? [`${metric}_low`, `${metric}_high`] : []));
     if (compared) header.push(`${metric}_difference`, `${metric}_difference_low`, `${metric}_difference_high`);
     rows.forEach((row, i) => {
-      const difference = row.difference?.[metric];
+      const difference = row.difference[metric];
       body[i].push(row[metric], ...(bounded ? (intervalOf(row, metric) ?? [null, null]) : []));
       if (compared) body[i].push(difference?.value, difference?.low, difference?.high);
     });

@@ -207,7 +207,7 @@ static void wait_for_all(answering *in, bool cancel)
     (void)pthread_mutex_unlock(&in->lock);
 }
 
-int answer_questions(const session *with, const question *questions, size_t n, const descent_sequence_options *how,
+int answer_questions(const session *with, const question *const *questions, size_t n, const descent_sequence_options *how,
                      uint64_t first_group, answer *answers)
 {
     descent_status status = {.code = DESCENT_OK};
@@ -220,7 +220,7 @@ int answer_questions(const session *with, const question *questions, size_t n, c
         return EXIT_FAILURE;
     }
     while (in.n < n && status.code == DESCENT_OK && !interrupted()) {
-        in.asked[in.n] = (asked){.in = &in, .of = &questions[in.n], .into = &answers[in.n]};
+        in.asked[in.n] = (asked){.in = &in, .of = questions[in.n], .into = &answers[in.n]};
         if (submit(with, how, first_group + in.n, &in.asked[in.n], &status) == DESCENT_OK) in.n++;
     }
     wait_for_all(&in, status.code != DESCENT_OK);

@@ -32,7 +32,7 @@ typedef struct answer {
 
 /* Answers questions [n] at a depth, all side by side: answers [n], in pages of the groups first_group .. first_group + n - 1.
  * Ends early where Ctrl-C came (interrupted()). The result is the exit code, where it is a failure after a message. */
-int answer_questions(const session *with, const question *questions, size_t n, const descent_sequence_options *how,
+int answer_questions(const session *with, const question *const *questions, size_t n, const descent_sequence_options *how,
                      uint64_t first_group, answer *answers);
 
 /* False after a message where the tokenizer cannot end a text. */

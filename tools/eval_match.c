@@ -16,7 +16,9 @@ static int measure_depth(const session *with, const question_set *set, const ask
     *result = (match_result){.right = 0};
     for (size_t begin = 0, n; begin < set->count; begin += n, *group += n) {
         n = set->count - begin < SIDE_BY_SIDE ? set->count - begin : SIDE_BY_SIDE;
-        int exit_code = answer_questions(with, set->questions + begin, n, &how, *group, answers);
+        const question *asked[SIDE_BY_SIDE];
+        for (size_t i = 0; i < n; i++) asked[i] = &set->questions[begin + i];
+        int exit_code = answer_questions(with, asked, n, &how, *group, answers);
         if (exit_code != EXIT_SUCCESS || interrupted()) return exit_code != EXIT_SUCCESS ? exit_code : EXIT_INTERRUPTED;
         for (size_t i = 0; i < n; i++) {
             if (answers[i].code != DESCENT_OK) {

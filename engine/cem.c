@@ -125,6 +125,39 @@ static void descend(const tile *t, const rates *s)
     tile_move(t, k->wide[WIDE_X], k->wide[GRADIENT], k->wide[WIDE_NEXT_X]);
 }
 
+/* Row r of U V^T + V U^T, beside softplus(d_r) or 1 on the diagonal. u and v are [C, rank], as floats. */
+static void rate_row(const rates *s, size_t r, size_t width, const float *u, const float *v, double *sums)
+{
+    size_t rank = s->rank > 0 ? (size_t)s->rank : 0;
+    for (size_t c = 0; c < width; c++) {
+        sums[c] = c != r ? 0 : s->diagonal ? (double)s->diagonal[r] : 1;
+        for (size_t k = 0; k < rank; k++)
+            sums[c] += (double)u[r * rank + k] * (double)v[c * rank + k] + (double)v[r * rank + k] * (double)u[c * rank + k];
+    }
+}
+
+static bool rates_beside(const rates *s, size_t width, const float *norm, uint32_t step, descent_rate *rate)
+{
+    size_t rank = s->rank > 0 ? (size_t)s->rank : 0;
+    double *sums = calloc(width, sizeof *sums);
+    float *u = calloc(width * rank + 1, sizeof *u), *v = calloc(width * rank + 1, sizeof *v);
+    rate_sum sum = rate_sum_none();
+    bool known = sums && u && v;
+    for (size_t r = 0; known && rank > 0 && r < width; r++) {
+        matrix_row(&s->u, r, u + r * rank, false);
+        matrix_row(&s->v, r, v + r * rank, false);
+    }
+    for (size_t r = 0; known && r < width; r++) {
+        rate_row(s, r, width, u, v, sums);
+        rate_sum_row(&sum, r, sums, width, (double)s->eta[step < s->n_eta ? step : s->n_eta - 1], norm[r]);
+    }
+    if (known) rate_sum_end(&sum, rate);
+    free(sums);
+    free(u);
+    free(v);
+    return known;
+}
+
 /* ---- Attention ------------------------------------------------------------------------------------------------- */
 
 typedef struct attention {
@@ -300,6 +333,12 @@ static void attention_energy(const tile *t, const void *weights, const float *g,
     attention_force(t, weights, g, false, energy);
 }
 
+static bool attention_rate(const descent_model *model, const void *weights, const float *norm, uint32_t step,
+                           descent_rate *rate)
+{
+    return rates_beside(&((const attention *)weights)->rates, model->info.width, norm, step, rate);
+}
+
 const sublayer_kind cem_attention = {
     .name = "cem",
     .size = sizeof(attention),
@@ -307,6 +346,7 @@ const sublayer_kind cem_attention = {
     .unload = attention_unload,
     .describe = attention_describe,
     .step = attention_step,
+    .rate = attention_rate,
     .energy = attention_energy,
 };
 
@@ -445,6 +485,11 @@ static void mlp_energy(const tile *t, const void *weights, const float *g, energ
     mlp_force(t, weights, g, false, energy);
 }
 
+static bool mlp_rate(const descent_model *model, const void *weights, const float *norm, uint32_t step, descent_rate *rate)
+{
+    return rates_beside(&((const mlp *)weights)->rates, model->info.width, norm, step, rate);
+}
+
 const sublayer_kind cem_mlp = {
     .name = "cem",
     .size = sizeof(mlp),
@@ -452,5 +497,6 @@ const sublayer_kind cem_mlp = {
     .unload = mlp_unload,
     .describe = mlp_describe,
     .step = mlp_step,
+    .rate = mlp_rate,
     .energy = mlp_energy,
 };

@@ -454,6 +454,18 @@ typedef void (*descent_observer)(void *user, const descent_observation *observat
 DESCENT_API descent_code descent_sequence_observe(descent_sequence *sequence, int flags, descent_observer observer, void *user,
                                                   descent_status *status);
 
+/* What a model's rate R at a step is beside the weight gamma of the norm that makes g of x. Where R = c diag(gamma) with c > 0 at a
+ * step, that is off_diagonal 0 and low = high > 0, the slope there is never negative: a short enough step lowers the energy while
+ * its history is held. */
+typedef struct descent_rate {
+    double low, high;    /* of R_cc / gamma_c over c */
+    double off_diagonal; /* share of R's sum of squares off its diagonal, 0..1 */
+} descent_rate;
+
+/* R at a site's layer, kind and step (CEM: eta P; the position is not looked at). False where that sub-layer descends no energy or
+ * is not there. Any thread. */
+DESCENT_API bool descent_model_rate(const descent_model *model, descent_site site, descent_rate *rate);
+
 /* States whose logits were read for the observer so far. */
 DESCENT_API uint64_t descent_sequence_logits_read(const descent_sequence *sequence);
 

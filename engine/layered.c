@@ -259,6 +259,13 @@ static void layered_step(tile *t)
     if (t->watch) observe(t, energy);
 }
 
+static bool layered_rate(const descent_model *model, uint32_t layer, uint32_t kind, uint32_t step, descent_rate *rate)
+{
+    const layered *w = model->weights;
+    const sublayer_kind *k = w->kind[kind];
+    return k->rate && k->rate(model, w->weights[kind] + layer * k->size, w->norms[kind][layer], step, rate);
+}
+
 const family cem_family = {
     .name = "cem",
     .progression = &layered_progression,
@@ -266,5 +273,6 @@ const family cem_family = {
     .unload = layered_unload,
     .embed = layered_embed,
     .step = layered_step,
+    .rate = layered_rate,
     .final_norm = layered_final_norm,
 };

@@ -35,6 +35,8 @@ typedef struct sublayer_kind {
 
     /* NEXT_X from X and G; a row's step is in its place. `energy` (NULL: not asked for) receives E at G. */
     void (*step)(const tile *t, const void *weights, energies energy);
+    /* R at a step, beside the norm's weight; false without memory. NULL where `energy` is. */
+    bool (*rate)(const descent_model *model, const void *weights, const float *norm, uint32_t step, descent_rate *rate);
     /* E at g of rows that have just made a step, their history as it was then. NULL: the kind is no descent and runs once. */
     void (*energy)(const tile *t, const void *weights, const float *g, energies energy);
 } sublayer_kind;

@@ -361,6 +361,13 @@ double descent_model_history_term(const descent_model *model, size_t position)
     return model->history_weight != 0 && seen > 1 ? model->history_weight * log((double)seen) : 0;
 }
 
+bool descent_model_rate(const descent_model *model, descent_site site, descent_rate *rate)
+{
+    const descent_model_info *info = &model->info;
+    if (!model->family->rate || site.layer >= info->layers || site.kind >= info->kinds || info->terms[site.kind] == 0) return false;
+    return model->family->rate(model, site.layer, site.kind, site.step, rate);
+}
+
 const descent_tokenizer *descent_model_tokenizer(const descent_model *model)
 {
     return model->tokenizer;

@@ -59,6 +59,8 @@ typedef struct family {
     void (*embed)(const descent_model *model, uint32_t token, size_t position, float *x);
     /* Advances every row of the tile by the step at its place; rows are in order of sequence and position. */
     void (*step)(struct tile *tile);
+    /* R at a sub-layer's step, as descent_model_rate; NULL: nothing descends. */
+    bool (*rate)(const descent_model *model, uint32_t layer, uint32_t kind, uint32_t step, descent_rate *rate);
     /* out = the final norm of x. */
     void (*final_norm)(const descent_model *model, const float *x, float *out);
 } family;

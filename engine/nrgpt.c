@@ -602,6 +602,27 @@ static void nrgpt_step(tile *t)
     if (t->watch) observe(t);
 }
 
+static bool nrgpt_rate(const descent_model *model, uint32_t layer, uint32_t kind, uint32_t step, descent_rate *found)
+{
+    const nrgpt *w = model->weights;
+    size_t C = model->info.width;
+    (void)layer, (void)kind, (void)step;
+    double *sums = calloc(C, sizeof *sums);
+    float *packed = calloc(C, sizeof *packed);
+    rate_sum sum = rate_sum_none();
+    for (size_t r = 0; sums && packed && r < C; r++) {
+        if (w->rate == RATE_MATRIX) matrix_row(&w->rate_matrix, r, packed, false);
+        for (size_t c = 0; c < C; c++) sums[c] = (double)packed[c];
+        if (w->rate != RATE_MATRIX) sums[r] = (double)w->rate_vector[w->rate == RATE_DIAG ? r : 0];
+        rate_sum_row(&sum, r, sums, C, 1, w->norm[r]);
+    }
+    bool known = sums && packed;
+    if (known) rate_sum_end(&sum, found);
+    free(sums);
+    free(packed);
+    return known;
+}
+
 const family nrgpt_family = {
     .name = "nrgpt",
     .progression = &recurrent_progression,
@@ -610,5 +631,6 @@ const family nrgpt_family = {
     .measures = true,
     .embed = nrgpt_embed,
     .step = nrgpt_step,
+    .rate = nrgpt_rate,
     .final_norm = nrgpt_final_norm,
 };

@@ -26,3 +26,22 @@ double slope_along(const slope_norm *norm, size_t width, const float *x, const f
     }
     return slope;
 }
+
+rate_sum rate_sum_none(void)
+{
+    return (rate_sum){.low = INFINITY, .high = -INFINITY};
+}
+
+void rate_sum_row(rate_sum *sum, size_t r, const double *row, size_t width, double factor, float weight)
+{
+    double along = factor * row[r] / (double)weight;
+    sum->low = fmin(sum->low, along);
+    sum->high = fmax(sum->high, along);
+    for (size_t c = 0; c < width; c++) *(c == r ? &sum->on : &sum->off) += factor * row[c] * factor * row[c];
+}
+
+void rate_sum_end(const rate_sum *sum, descent_rate *rate)
+{
+    double all = sum->on + sum->off;
+    *rate = (descent_rate){.low = sum->low, .high = sum->high, .off_diagonal = all > 0 ? sum->off / all : 0};
+}

@@ -47,10 +47,16 @@ static size_t readings_of(const tracer_options *o)
     return o->info->deepens ? states_of(o) : (size_t)o->info->layers * o->info->kinds;
 }
 
-/* The reading of state k, counted over all descents, of the last state of a descent. */
-static size_t reading_at(const tracer_options *o, size_t descent, size_t state)
+size_t trace_first_state(const tracer_options *o, size_t descent)
 {
-    return o->info->deepens ? state : descent;
+    size_t first = 0;
+    for (size_t i = 0; i < descent; i++) first += (size_t)steps_of(o, i) + 1;
+    return first;
+}
+
+size_t trace_reading(const tracer_options *o, size_t descent, size_t k)
+{
+    return o->info->deepens ? k : descent;
 }
 
 uint64_t tracer_numbers(const tracer_options *o)
@@ -205,7 +211,7 @@ void tracer_observe(tracer *t, const descent_observation *seen)
     numbers[TRACE_RELATIVE_CHANGE] = seen->relative_change;
     numbers[TRACE_UPDATE_NORM] = seen->update_norm;
     numbers[TRACE_SLOPE] = seen->slope;
-    if (seen->logits) read_state(o, trace, reading_at(o, descent, state), seen->logits);
+    if (seen->logits) read_state(o, trace, trace_reading(o, descent, state), seen->logits);
     if (trace->states && seen->x) memcpy(trace->states + state * o->info->width, seen->x, o->info->width * sizeof *seen->x);
     if (!seen->final) {
         trace->steps++;
@@ -286,7 +292,7 @@ static void render_tracked(json_text *out, const token_trace *trace, size_t read
 static void render_readings(json_text *out, const token_trace *trace, const tracer_options *o, size_t descent, size_t first,
                             const descent_tokenizer *tokenizer)
 {
-    size_t last = reading_at(o, descent, first + trace->used[descent]), begin = o->info->deepens ? first : last;
+    size_t last = trace_reading(o, descent, first + trace->used[descent]), begin = o->info->deepens ? first : last;
     for (size_t i = begin; i <= last && o->guesses; i++) {
         json_text_put(out, i > begin ? "," : ",\"guesses\":[");
         render_guesses(out, trace, i, tokenizer);
@@ -351,9 +357,8 @@ void token_trace_render(json_text *out, const token_trace *trace, const tracer_o
 void token_trace_render_reading(json_text *out, const token_trace *trace, const tracer_options *o,
                                 const descent_tokenizer *tokenizer)
 {
-    size_t descents = (size_t)o->info->layers * o->info->kinds, last = descents - 1, first = 0;
-    for (size_t i = 0; i < last; i++) first += (size_t)steps_of(o, i) + 1;
-    size_t reading = reading_at(o, last, first + trace->used[last]);
+    size_t last = (size_t)o->info->layers * o->info->kinds - 1;
+    size_t reading = trace_reading(o, last, trace_first_state(o, last) + trace->used[last]);
     json_text_put(out, ",\"guesses\":");
     if (trace->complete && o->guesses)
         render_guesses(out, trace, reading, tokenizer);

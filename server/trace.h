@@ -58,6 +58,10 @@ typedef struct tracer tracer;
 uint64_t tracer_numbers(const tracer_options *options);
 /* Numbers of states kept at once, at most, while a prompt is computed in chunks. */
 uint64_t tracer_state_numbers(const tracer_options *options);
+/* Where, among all states of a token, those of a descent begin; and which of its readings state k is, the last of its descent where
+ * the model does not deepen. */
+size_t trace_first_state(const tracer_options *options, size_t descent);
+size_t trace_reading(const tracer_options *options, size_t descent, size_t k);
 /* DESCENT_OBSERVE_... that it needs. */
 int tracer_flags(const tracer_options *options);
 tracer *tracer_create(const tracer_options *options); /* NULL without memory */

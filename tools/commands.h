@@ -5,6 +5,7 @@
 
 int command_run(int argc, char **argv);
 int command_eval(int argc, char **argv);
+int command_trace(int argc, char **argv);
 int command_scale(int argc, char **argv);
 int command_info(int argc, char **argv);
 int command_quantize(int argc, char **argv);

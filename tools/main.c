@@ -19,6 +19,7 @@ static const subcommand subcommands[] = {
     {"serve", "answer OpenAI's API over HTTP, with a recursion depth in each request", command_serve},
     {"run", "continue a text, at a recursion depth of your choice", command_run},
     {"eval", "loss, perplexity and bits per byte over a text, or exact match over questions", command_eval},
+    {"trace", "the descent of every token of a text: energies, slopes, guesses at every step", command_trace},
     {"scale", "what the recursion depth buys on your data, with intervals and pictures", command_scale},
     {"info", "what is in a model file and what memory it takes", command_info},
     {"quantize", "write a model again in a smaller type", command_quantize},

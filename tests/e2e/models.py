@@ -72,11 +72,30 @@ class Nrgpt:
         for t in range(steps + 1):
             g = self._normal(x) + self.norm_bias
             attention, feed_forward, gradient = self._energies(g, g)
-            update = gradient @ self.rate.T
+            update = self.rated(gradient)
             seen.append((attention, feed_forward, np.linalg.norm(update, axis=-1)))
             if t < steps:
                 x = x - update
         return x, seen
+
+    def rated(self, gradient):
+        """R times the rows: R is a matrix, its diagonal, or one number."""
+        return gradient @ self.rate.T if self.rate.ndim == 2 else self.rate * gradient
+
+    def slopes(self, ids, steps):
+        """[steps][L] grad^T J R grad, J = dg/dx with every entry of it formed."""
+        x, found = self.tokens[ids] + self.positions[:len(ids)], []
+        for _ in range(steps):
+            g = self._normal(x) + self.norm_bias
+            _, _, gradient = self._energies(g, g)
+            update, n = self.rated(gradient), self.width
+            centred = x - x.mean(-1, keepdims=True)
+            variance = (centred ** 2).mean(-1) + 1e-5
+            jacobian = (np.eye(n) - 1 / n - centred[:, :, None] * centred[:, None, :] / n / variance[:, None, None]
+                        ) / np.sqrt(variance)[:, None, None]
+            found.append(np.einsum("ia,iab,ib->i", gradient, jacobian, update))
+            x = x - update
+        return np.array(found)
 
     def logits(self, ids, steps):
         x, _ = self.descend(ids, steps)
@@ -109,7 +128,8 @@ class Nrgpt:
                            "block_count": 1, "attention.head_count": self.heads, "feed_forward_length": self.hidden,
                            "steps": self.steps}.items():
             writer.add_uint32(f"nrgpt.{key}", value)
-        for key, value in {"feed_forward": "ff1", "attention.mask": "causal", "norm": "layernorm", "rate": "matrix"}.items():
+        for key, value in {"feed_forward": "ff1", "attention.mask": "causal", "norm": "layernorm",
+                           "rate": "matrix" if self.rate.ndim == 2 else "scalar" if self.rate.size == 1 else "diag"}.items():
             writer.add_string(f"nrgpt.{key}", value)
         writer.add_float32("nrgpt.norm_epsilon", 1e-5)
         writer.add_float32("nrgpt.attention.beta", 1.0)

@@ -44,3 +44,36 @@ def test_a_slope_has_no_step_scale_in_it(server, ids):
     for a, b in zip(plain, half):
         assert a["descents"][0]["slope"][0] == b["descents"][0]["slope"][0]
         assert a["descents"][0]["slope"][1] != b["descents"][0]["slope"][1]
+
+
+def test_rates_beside_the_norms_weight(ids):
+    """Against the tensors as the file has them; CEM's P is formed here from its parts."""
+    import gguf
+
+    def tensors(name):
+        return {tensor.name: np.array(tensor.data, np.float64) for tensor in gguf.GGUFReader(model_path(name)).tensors}
+
+    found = tensors("nrgpt-ff1-rms-diag-alpha")
+    with open_model("nrgpt-ff1-rms-diag-alpha") as model:
+        beside = found["blk.0.rate.weight"].ravel() / found["blk.0.norm.weight"].ravel()
+        assert model.rate() == {"low": beside.min(), "high": beside.max(), "off_diagonal": 0}
+        assert model.rate(layer=1) is None
+    found = tensors("nrgpt-ff2w")
+    with open_model("nrgpt-ff2w") as model:
+        rate = found["blk.0.rate.weight"]
+        off = 1 - (np.diag(rate) ** 2).sum() / (rate ** 2).sum()
+        assert model.rate()["off_diagonal"] == pytest.approx(off)
+        assert model.rate()["low"] == (np.diag(rate) / found["blk.0.norm.weight"].ravel()).min()
+    found = tensors("cem-shared-r8-silu")
+    with open_model("cem-shared-r8-silu") as model:
+        for layer, kind, step in ((0, 0, 0), (1, 1, 2)):
+            part = f"blk.{layer}.{('attn', 'mlp')[kind]}"
+            u, v = found[f"{part}_precond_u.weight"], found[f"{part}_precond_v.weight"]
+            p = np.diag(np.log1p(np.exp(found[f"{part}_precond_d.weight"].ravel()))) + u @ v.T + v @ u.T
+            eta = found[f"{part}_eta.weight"].ravel()
+            p *= eta[min(step, len(eta) - 1)]
+            beside, got = np.diag(p) / found[f"{part}_norm.weight"].ravel(), model.rate(layer, kind, step)
+            assert (got["low"], got["high"]) == (pytest.approx(beside.min()), pytest.approx(beside.max()))
+            assert got["off_diagonal"] == pytest.approx(1 - (np.diag(p) ** 2).sum() / (p ** 2).sum())
+    with open_model("gpt") as model:
+        assert model.rate() is None

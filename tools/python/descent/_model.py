@@ -161,6 +161,16 @@ class Model(Handle):
             values[name] = values[name] if values[name] >= 0 else None
         return TokenizerInfo(**{**values, "model": native.model.decode()})
 
+    def rate(self, layer=0, kind=0, step=0):
+        """The rate R of a step beside the norm's weight gamma: the lowest and highest of R_cc / gamma_c, and the share of R's square
+        off its diagonal. None where that sub-layer descends no energy. Where low = high > 0 and nothing is off the diagonal no
+        slope is negative."""
+        rate = _native.Rate()
+        site = fill(_native.Site(), layer=layer, kind=kind, step=step, position=0)
+        if not library.descent_model_rate(self._pointer, site, ctypes.byref(rate)):
+            return None
+        return {name: getattr(rate, name) for name, _ in rate._fields_}
+
     def encode(self, text, add_special=False, parse_special=False):
         """Token ids of a str or bytes, uint32."""
         data = text.encode() if isinstance(text, str) else bytes(text)

@@ -119,6 +119,10 @@ class Observation(Structure):
                 ("logits", POINTER(c_float))]
 
 
+class Rate(Structure):
+    _fields_ = [("low", c_double), ("high", c_double), ("off_diagonal", c_double)]
+
+
 class BatchOptions(Structure):
     _fields_ = [("max_rows", c_uint32), ("threads", c_uint32)]
 
@@ -274,7 +278,7 @@ STRUCTS = {
     "descent_model_info": ModelInfo, "descent_tensor_info": TensorInfo,
     "descent_tokenizer_info": TokenizerInfo, "descent_text_part": TextPart, "descent_cache_options": CacheOptions,
     "descent_cache_usage": CacheUsage,
-    "descent_sequence_options": SequenceOptions, "descent_site": Site, "descent_observation": Observation,
+    "descent_sequence_options": SequenceOptions, "descent_site": Site, "descent_observation": Observation, "descent_rate": Rate,
     "descent_batch_options": BatchOptions, "descent_step_report": StepReport, "descent_reading": Reading,
     "descent_logit_bias": LogitBias, "descent_sampling": Sampling, "descent_scheduler_options": SchedulerOptions,
     "descent_choice": Choice, "descent_generation_report": GenerationReport, "descent_generation_calls": GenerationCalls,
@@ -347,6 +351,7 @@ FUNCTIONS = {
     "descent_sequence_save": (c_int, [_handle, c_char_p, _status]),
     "descent_sequence_restore": (c_int, [_handle, c_char_p, _out, _status]),
     "descent_sequence_observe": (c_int, [_handle, c_int, Observer, c_void_p, _status]),
+    "descent_model_rate": (c_bool, [_handle, Site, POINTER(Rate)]),
     "descent_sequence_logits_read": (c_uint64, [_handle]),
     "descent_sequence_intervene": (c_int, [_handle, Site, c_int, _floats, _status]),
     "descent_sequence_start": (c_int, [_handle, Site, _floats, _status]),

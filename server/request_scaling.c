@@ -31,6 +31,12 @@ size_t scaling_answer_room(const descent_model_info *info, const question *q)
     return room < SCALING_ANSWER_TOKENS ? room : SCALING_ANSWER_TOKENS;
 }
 
+uint64_t scaling_answer_steps(const served_model *model, const question *q, descent_depth depth)
+{
+    uint64_t tokens = q->prompt_count + scaling_answer_room(model->info, q) - 1;
+    return descent_sweep_steps(model->model, &depth, 1, 2 * tokens);
+}
+
 /* ---- Depths ------------------------------------------------------------------------------------------------------ */
 
 static bool same_depth(descent_depth a, descent_depth b)
@@ -352,10 +358,8 @@ static uint64_t count_steps(const request_reader *r)
     for (size_t i = 0; i < plan->n_inputs; i++)
         sum = add_steps(sum, descent_sweep_steps(model->model, plan->depths, plan->n_depths, plan->inputs[i].count - 1));
     for (size_t i = 0; plan->answers && i < plan->n_questions; i++) {
-        const question *q = &plan->questions[i];
-        uint64_t tokens = q->prompt_count + scaling_answer_room(model->info, q) - 1;
         for (size_t d = 0; d < plan->n_depths; d++)
-            sum = add_steps(sum, descent_sweep_steps(model->model, &plan->depths[d], 1, tokens));
+            sum = add_steps(sum, scaling_answer_steps(model, &plan->questions[i], plan->depths[d]));
     }
     return sum;
 }

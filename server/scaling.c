@@ -1,7 +1,5 @@
-/* scaling.c: see scaling.h. Owns the experiments in flight and their ends.
- *
- * Threads: swept, chosen and ended run on a scheduler's thread, with the experiment's lock where they touch what the loop does.
- * Whatever the loop then does is done in one function, turn.
+/* scaling.c: see scaling.h. Owns the experiments in flight and their ends. Whatever happened, what there is to do then is done
+ * in one function, turn.
  */
 #include "scaling.h"
 
@@ -15,280 +13,6 @@
 
 enum { TASKS_AT_ONCE = 64 };
 static const double EVENT_SECONDS = 0.5, REST_AFTER_SUMMING = 4; /* times what it took */
-
-/* ---- On the scheduler's thread ----------------------------------------------------------------------------------- */
-
-static void slot_ended(scaling_slot *slot)
-{
-    slot->ended = true;
-    (void)uv_async_send(&slot->of->wake);
-}
-
-static void swept(void *user, const descent_sweep_result *result)
-{
-    scaling_slot *slot = user;
-    scaling *s = slot->of;
-    size_t n = s->request.scaling->n_depths;
-    (void)pthread_mutex_lock(&s->lock);
-    if (result->end == DESCENT_END_LENGTH) memcpy(s->measures + slot->task * n, result->measures, n * sizeof *s->measures);
-    slot->report = (descent_generation_report){.end = result->end,
-                                               .status = result->status,
-                                               .row_steps = result->row_steps,
-                                               .pauses = result->pauses,
-                                               .queue_seconds = result->queue_seconds,
-                                               .prompt_seconds = result->seconds};
-    slot->shared = result->shared;
-    slot_ended(slot);
-    (void)pthread_mutex_unlock(&s->lock); /* the last touch */
-}
-
-static bool chosen(void *user, const descent_choice *choice)
-{
-    scaling_slot *slot = user;
-    slot->chosen[0] = slot->chosen[1];
-    slot->chosen[1] = choice->token;
-    slot->n_chosen++;
-    return true;
-}
-
-static void ended(void *user, const descent_generation_report *report)
-{
-    scaling_slot *slot = user;
-    scaling *s = slot->of;
-    (void)pthread_mutex_lock(&s->lock);
-    slot->report = *report;
-    slot_ended(slot);
-    (void)pthread_mutex_unlock(&s->lock); /* the last touch */
-}
-
-/* ---- Tasks ------------------------------------------------------------------------------------------------------- */
-
-size_t scaling_depth_at(const scaling_plan *plan, size_t place)
-{
-    size_t first = plan->options.reference < 0 ? 0 : (size_t)plan->options.reference;
-    return place == 0 ? first : place <= first ? place - 1 : place;
-}
-
-static size_t depth_of_task(const scaling *s, size_t task)
-{
-    return scaling_depth_at(s->request.scaling, task / s->n_inputs);
-}
-
-/* Token-steps that a task counts for. */
-static uint64_t steps_of_task(const scaling *s, size_t task)
-{
-    const scaling_plan *plan = s->request.scaling;
-    const served_model *model = s->request.model;
-    if (!plan->answers) return descent_sweep_steps(model->model, plan->depths, plan->n_depths, plan->inputs[task].count - 1);
-    const question *q = &plan->questions[task % s->n_inputs];
-    uint64_t tokens = q->prompt_count + scaling_answer_room(model->info, q) - 1;
-    return descent_sweep_steps(model->model, &plan->depths[depth_of_task(s, task)], 1, tokens);
-}
-
-static uint64_t share_group(const scaling *s)
-{
-    return s->service->options->share_cache ? 0 : s->exchange->key_group;
-}
-
-/* Steps of tokens that may stop early are counted as they are made, so that none may come from somebody's pages. */
-static uint64_t share_group_of_answer(const scaling *s, size_t task)
-{
-    bool counted = s->request.exit.criterion != DESCENT_EXIT_NONE;
-    return counted ? s->number + task : share_group(s);
-}
-
-static descent_code submit_sweep(scaling *s, scaling_slot *slot, descent_status *status)
-{
-    const scaling_plan *plan = s->request.scaling;
-    const scaling_input *input = &plan->inputs[slot->task];
-    descent_sweep_options options = {
-        .tokens = input->tokens,
-        .count = input->count,
-        .first = input->first,
-        .depths = plan->depths,
-        .n_depths = plan->n_depths,
-        .how = {.motion = s->request.motion, .exit = s->request.exit, .share_group = share_group(s)},
-        .energy = true,
-        .convergence = true,
-        .threshold = (float)plan->threshold,
-        .experiment = s->number,
-        .background = true,
-        .done = swept,
-        .user = slot,
-    };
-    if (s->request.exit_after_prompt && plan->n_questions > 0) options.how.exit.first = (uint32_t)input->first;
-    return descent_scheduler_sweep(s->request.model->scheduler, &options, &slot->generation, status);
-}
-
-static descent_code submit_answer(scaling *s, scaling_slot *slot, descent_status *status)
-{
-    const scaling_plan *plan = s->request.scaling;
-    const question *q = &plan->questions[slot->task % s->n_inputs];
-    descent_generation_options options = {
-        .prompt = q->prompt,
-        .prompt_count = q->prompt_count,
-        .limit = scaling_answer_room(s->request.model->info, q),
-        .sampling = descent_sampling_defaults(),
-        .depth = plan->depths[depth_of_task(s, slot->task)],
-        .motion = s->request.motion,
-        .exit = s->request.exit,
-        .share_group = share_group_of_answer(s, slot->task),
-        .background = true,
-        .calls = {.chosen = chosen, .ended = ended},
-        .user = slot,
-    };
-    options.sampling.temperature = 0;
-    if (s->request.exit_after_prompt) options.exit.first = (uint32_t)q->prompt_count;
-    return descent_scheduler_submit(s->request.model->scheduler, &options, &slot->generation, status);
-}
-
-static bool submit(scaling *s, scaling_slot *slot)
-{
-    descent_status status;
-    *slot = (scaling_slot){.of = s, .task = s->next, .taken = true};
-    descent_code code = (s->request.scaling->answers ? submit_answer : submit_sweep)(s, slot, &status);
-    if (code != DESCENT_OK) {
-        slot->taken = false;
-        return api_fail_status(&s->error, NULL, &status);
-    }
-    s->next++;
-    s->n_taken++;
-    return true;
-}
-
-/* Where tokens stop early: the steps that were made, and of the multiply-adds of the depth the same share. */
-static void take_steps_made(descent_measure *m, uint64_t steps)
-{
-    double share = (double)steps / (double)m->token_steps;
-    m->token_steps = steps;
-    m->cost.weights = (uint64_t)((double)m->cost.weights * share);
-    m->cost.attention = (uint64_t)((double)m->cost.attention * share);
-}
-
-/* What a question was answered, and what it took: its measure at that depth. Loss and energy are not measured of answers. */
-static void measure_answer(scaling *s, const scaling_slot *slot)
-{
-    const scaling_plan *plan = s->request.scaling;
-    const descent_generation_report *report = &slot->report;
-    size_t which = slot->task % s->n_inputs, d = depth_of_task(s, slot->task);
-    const question *q = &plan->questions[which];
-    size_t run = q->prompt_count + (slot->n_chosen ? slot->n_chosen - 1 : 0); /* the last one is not */
-    descent_measure m = descent_measure_cost(&s->cost, plan->depths[d], run, slot->n_chosen);
-    bool ends = report->end == DESCENT_END_EOS && slot->n_chosen >= 2;
-    if (s->request.exit.criterion != DESCENT_EXIT_NONE) take_steps_made(&m, report->row_steps);
-    m.code = report->end == DESCENT_END_FAILED ? report->status.code : DESCENT_OK;
-    m.items = 1;
-    m.right = ends && question_is_answered(q, s->request.model->tokenizer, slot->chosen[0]);
-    m.predictions = 0;
-    m.nats = m.energy = m.relative_change = NAN;
-    s->measures[which * plan->n_depths + d] = m;
-}
-
-/* ---- Depths of answers, timed ------------------------------------------------------------------------------------ */
-
-static void begin_depth(scaling *s)
-{
-    s->depth_began = uv_hrtime();
-    s->depth_steps = descent_scheduler_describe(s->request.model->scheduler).row_steps;
-    s->own_steps = 0;
-    s->depth_joules = rapl_joules(&s->meter);
-    s->timing = true;
-}
-
-/* Its seconds are known where nobody else's rows were stepped meanwhile. */
-static void end_depth(scaling *s, size_t depth)
-{
-    uint64_t steps = descent_scheduler_describe(s->request.model->scheduler).row_steps - s->depth_steps;
-    bool alone = steps == s->own_steps;
-    if (!s->timing) return;
-    s->timing = false;
-    s->seconds[depth] = alone ? (double)(uv_hrtime() - s->depth_began) * 1e-9 : NAN;
-    s->joules[depth] = alone ? rapl_joules(&s->meter) - s->depth_joules : NAN;
-}
-
-/* ---- Taking what has ended --------------------------------------------------------------------------------------- */
-
-static void cancel_all(scaling *s)
-{
-    (void)pthread_mutex_lock(&s->lock);
-    for (size_t i = 0; s->slots && i < s->n_slots; i++)
-        if (s->slots[i].taken && !s->slots[i].ended) descent_generation_cancel(s->slots[i].generation);
-    (void)pthread_mutex_unlock(&s->lock);
-}
-
-static void fail(scaling *s, const descent_status *status)
-{
-    if (s->error.status) return;
-    (void)api_fail_status(&s->error, NULL, status);
-    cancel_all(s);
-}
-
-static void count(scaling *s, scaling_slot *slot)
-{
-    descent_generation_report *report = &slot->report;
-    const scaling_plan *plan = s->request.scaling;
-    if (!plan->answers && report->row_steps > 0) report->prompt_count = plan->inputs[slot->task].count - 1;
-    metrics_count_generation(s->service->metrics, report);
-    s->log.prompt_tokens += report->prompt_count;
-    s->log.cached_tokens += report->reused;
-    s->log.generated_tokens += report->generated;
-    s->log.token_steps += report->row_steps;
-    s->log.compute_seconds = fmax(s->log.compute_seconds, report->prompt_seconds + report->generation_seconds);
-    s->log.queue_seconds = fmax(s->log.queue_seconds, report->queue_seconds);
-    s->own_steps += report->row_steps;
-}
-
-static void finish_task(scaling *s, scaling_slot *slot)
-{
-    const scaling_plan *plan = s->request.scaling;
-    const descent_generation_report *report = &slot->report;
-    slot->taken = false;
-    s->n_taken--;
-    count(s, slot);
-    if (report->end == DESCENT_END_CANCELLED) return;
-    bool diverged = plan->answers && report->status.code == DESCENT_DIVERGED;
-    if (report->end == DESCENT_END_FAILED && !diverged) {
-        fail(s, &report->status);
-        return;
-    }
-    if (plan->answers)
-        measure_answer(s, slot);
-    else
-        s->shared |= slot->shared;
-    s->done[slot->task] = true;
-    s->n_done++;
-    s->steps_done += steps_of_task(s, slot->task);
-}
-
-static void take_ended(scaling *s)
-{
-    for (size_t i = 0; s->slots && i < s->n_slots; i++) {
-        (void)pthread_mutex_lock(&s->lock);
-        bool has_ended = s->slots[i].taken && s->slots[i].ended;
-        (void)pthread_mutex_unlock(&s->lock);
-        if (has_ended) finish_task(s, &s->slots[i]);
-    }
-}
-
-static bool goes_on(const scaling *s)
-{
-    return !s->error.status && !s->gone && !s->late && !s->answered;
-}
-
-/* Tasks as long as there are slots; of answers those of one depth. */
-static void begin_tasks(scaling *s)
-{
-    const scaling_plan *plan = s->request.scaling;
-    for (size_t i = 0; i < s->n_slots && s->next < s->n_tasks && goes_on(s); i++) {
-        if (s->slots[i].taken) continue;
-        bool begins = plan->answers && s->next % s->n_inputs == 0;
-        if (begins && s->n_taken > 0) return;
-        if (begins && s->next > 0) end_depth(s, depth_of_task(s, s->next - 1));
-        if (begins) begin_depth(s);
-        if (!submit(s, &s->slots[i])) cancel_all(s);
-    }
-    if (plan->answers && s->n_done == s->n_tasks) end_depth(s, depth_of_task(s, s->n_tasks - 1));
-}
 
 /* ---- Summing up -------------------------------------------------------------------------------------------------- */
 
@@ -317,7 +41,7 @@ static void on_summed(uv_work_t *work, int status)
     s->summed |= s->final;
     if (s->summary.error.status && !s->error.status) {
         s->error = s->summary.error;
-        cancel_all(s);
+        scaling_cancel(s);
     }
     if (!s->error.status && !s->summed) send_event(s, true, false);
     turn(s);
@@ -363,6 +87,7 @@ static void free_closed(uv_handle_t *handle)
     free(s->measures);
     free(s->done);
     free(s->slots);
+    free(s->tokens);
     free(s->seconds);
     free(s->joules);
     free(s);
@@ -436,9 +161,9 @@ static void settle(scaling *s)
 
 static void turn(scaling *s)
 {
-    take_ended(s);
-    begin_tasks(s);
-    bool over = s->n_taken == 0 && (s->next == s->n_tasks || !goes_on(s));
+    scaling_take(s);
+    scaling_begin(s);
+    bool over = s->n_taken == 0 && (s->n_done == s->n_tasks || !scaling_goes_on(s));
     if (!over) {
         show(s);
         return;
@@ -460,14 +185,14 @@ static void out_of_time(uv_timer_t *timer)
 {
     scaling *s = timer->data;
     s->late = true;
-    cancel_all(s);
+    scaling_cancel(s);
     if (s->n_taken == 0) turn(s);
 }
 
 void scaling_gone(scaling *s)
 {
     s->gone = true;
-    cancel_all(s);
+    scaling_cancel(s);
     (void)uv_async_send(&s->wake);
 }
 
@@ -482,12 +207,25 @@ void scalings_end_all(service *of)
             end_with_error(s);
             s->answered = true;
         }
-        cancel_all(s);
+        scaling_cancel(s);
         (void)uv_async_send(&s->wake);
     }
 }
 
 /* ---- Starting ---------------------------------------------------------------------------------------------------- */
+
+/* Room for a prompt and its answer in each slot. */
+static bool make_tokens(scaling *s)
+{
+    const scaling_plan *plan = s->request.scaling;
+    size_t longest = 0;
+    for (size_t i = 0; i < plan->n_questions; i++)
+        if (plan->questions[i].prompt_count > longest) longest = plan->questions[i].prompt_count;
+    size_t room = longest + SCALING_ANSWER_TOKENS;
+    s->tokens = calloc(s->n_slots * room, sizeof *s->tokens);
+    for (size_t i = 0; s->tokens && i < s->n_slots; i++) s->slots[i].tokens = s->tokens + i * room;
+    return s->tokens != NULL;
+}
 
 static bool make_room(scaling *s)
 {
@@ -498,9 +236,11 @@ static bool make_room(scaling *s)
     s->done = calloc(s->n_tasks, sizeof *s->done);
     s->summary.done = calloc(s->n_tasks, sizeof *s->summary.done);
     s->slots = calloc(s->n_slots, sizeof *s->slots);
+    for (size_t i = 0; s->slots && i < s->n_slots; i++) s->slots[i].of = s;
     s->seconds = calloc(plan->n_depths, sizeof *s->seconds);
     s->joules = calloc(plan->n_depths, sizeof *s->joules);
-    return s->measures && s->done && s->summary.done && s->slots && s->seconds && s->joules;
+    return s->measures && s->done && s->summary.done && s->slots && s->seconds && s->joules &&
+           (!plan->answers || make_tokens(s));
 }
 
 static scaling *make(exchange *x, generation_request *request, size_t slots)
@@ -559,17 +299,14 @@ static void describe(scaling *s)
 static void start(scaling *s)
 {
     exchange *x = s->exchange;
-    descent_status status;
     double spent = (double)(uv_hrtime() - s->arrived) * 1e-9, left = fmax(0, s->service->options->request_seconds - spent);
     s->began = s->said = uv_hrtime();
     describe(s);
     if (!make_room(s)) {
         (void)api_fail(&s->error, 500, NULL, NULL, "no memory for the request");
         s->error.no_retry = true;
-    } else if (s->request.scaling->answers && descent_model_count(s->request.model->model, &s->cost, &status) != DESCENT_OK) {
-        (void)api_fail_status(&s->error, NULL, &status);
     }
-    begin_tasks(s);
+    scaling_begin(s);
     if (!s->error.status) {
         (void)uv_timer_start(&s->timer, out_of_time, (uint64_t)ceil(left * 1e3), 0);
         if (s->request.stream) {

@@ -23,14 +23,19 @@ enum { SCALING_ID_SIZE = 40 };
 typedef struct scaling_slot {
     scaling *of;
     size_t task;
-    bool taken; /* the loop's */
+    bool taken; /* it runs; the loop's */
     descent_generation *generation;
+    descent_measure *measures; /* of a sweep: where its measures go */
     /* Under the experiment's lock: */
     bool ended;
     descent_generation_report report; /* of a sweep: end, status, row_steps, pauses, queue_seconds */
     bool shared;                      /* of a sweep: descent_sweep_result.shared */
-    uint32_t chosen[2];               /* of an answer: the last two tokens */
-    size_t n_chosen;
+    /* Of an answer: */
+    uint32_t *tokens; /* [prompt_count + n_chosen] */
+    size_t prompt_count, n_chosen;
+    bool holds;               /* it is there, and to be swept; the loop's, as what follows */
+    bool chose_end;           /* its last token is EOS */
+    descent_code answer_code; /* DESCENT_DIVERGED, or OK */
 } scaling_slot;
 
 /* What is summed up, and what comes of it: the loop's, but while `working` another thread's. */
@@ -57,7 +62,6 @@ struct scaling {
 
     size_t n_inputs;           /* rows of `measures`: the plan's inputs or, where they are answered, questions */
     descent_measure *measures; /* [n_inputs][n_depths] */
-    descent_model_cost cost;   /* of answers */
     size_t n_tasks, next;      /* those before `next` were begun */
     bool *done;                /* [n_tasks] */
     size_t n_done;
@@ -66,11 +70,12 @@ struct scaling {
     size_t n_slots, n_taken;
     bool shared; /* others' rows shared a step with it: its seconds say little */
 
-    /* Answers are given depth after depth, so that each is timed: */
-    double *seconds, *joules;                     /* [n_depths]; NaN: not known */
-    uint64_t depth_began, depth_steps, own_steps; /* uv_hrtime; the scheduler's row steps then, and ours since */
-    double depth_joules;
-    bool timing; /* of a depth that has begun */
+    /* Questions that are answered: */
+    uint32_t *tokens;                            /* the slots' */
+    bool answering;                              /* the group's answers are on their way, which is timed; else they are swept */
+    double *seconds, *joules;                    /* [n_depths] of answering; NaN: not known */
+    uint64_t timed_from, timed_steps, own_steps; /* uv_hrtime; the scheduler's row steps then, and ours since */
+    double timed_joules;
 
     rapl meter;
     scaling_summary summary;
@@ -88,9 +93,14 @@ struct scaling {
     scaling *next_scaling, *previous_scaling;
 };
 
-/* Task i is of input i, or answers question i % n of the depth i / n in the order that scaling_depth_at gives: the reference
- * first. */
+/* ---- scaling_tasks.c --------------------------------------------------------------------------------------------------- */
+
+/* Task i is of input i, or answers question i % n of the depth i / n in the order that this gives: the reference first. */
 size_t scaling_depth_at(const scaling_plan *plan, size_t place);
+bool scaling_goes_on(const scaling *s); /* nothing has ended it yet */
+void scaling_begin(scaling *s);         /* as much as there are slots for, where it goes on */
+void scaling_take(scaling *s);          /* what has ended */
+void scaling_cancel(scaling *s);        /* what runs */
 
 /* ---- scaling_answer.c ------------------------------------------------------------------------------------------------ */
 

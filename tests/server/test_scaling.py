@@ -210,11 +210,24 @@ def test_answers_are_exact_matches(server):
         assert (row["steps"], row["items"], row["right"]) == (T, 24, sum(right for right, _ in found))
         prompts = sum(len(server.json("/tokenize", {"model": "nrgpt-listops", "prompt": q["prompt"]})["tokens"]) for q in questions)
         assert row["tokens"] == prompts + sum(count - 1 for _, count in found) and row["token_steps"] == T * row["tokens"]
-        assert row["loss"] is None and row["energy"] is None and row["converged"] is None
+        assert row["loss"] is None and row["bits_per_byte"] is None, "of its own greedy text it is nobody's"
+        assert row["predictions"] == sum(count for _, count in found)
     rights = np.array([row["right"] for row in got])
     assert got[2]["accuracy"] > 0.9 > 0.5 > got[0]["accuracy"] and len(set(rights)) > 2
     low, high = got[1]["intervals"]["accuracy"]
     assert low <= got[1]["accuracy"] <= high and got[0]["difference"]["accuracy"]["high"] < 0
+
+
+def test_energies_of_answers_are_of_prompt_and_answer(server):
+    question, T = QUESTIONS[3], 5
+    [row] = rows(server, "nrgpt-listops", records=[question], steps=[T])
+    [traced] = server.json("/v1/descent/trace", {"model": "nrgpt-listops", "prompt": question["prompt"], "max_tokens": 60,
+                                                 "temperature": 0, "descent": {"steps": T}})["traces"]
+    prompt = len(server.json("/tokenize", {"model": "nrgpt-listops", "prompt": question["prompt"]})["tokens"])
+    predicting = [token["trace"]["descents"][0] for token in traced["tokens"][prompt - 1:-1]]
+    energies = [sum(term[-1] for term in descent["energy"].values()) for descent in predicting]
+    assert row["predictions"] == len(predicting) and row["energy"] == pytest.approx(np.mean(energies), rel=1e-5)
+    assert row["relative_change"] == pytest.approx(np.mean([descent["r"][-1] for descent in predicting]), rel=1e-4)
 
 
 def test_steps_of_answers_that_stop_early_are_those_made(server):

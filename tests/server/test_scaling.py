@@ -56,8 +56,8 @@ def spell(steps):
 
 
 @pytest.mark.parametrize("model, text, steps, spelled", [
-    ("nrgpt-shakespeare", SHAKESPEARE[:1000], [1, 4, 9], "1,4,9"),
-    ("cem-kjv", KJV[:1500], ["1x1", {"attention": 3}, 2], "1x1,3x2,2x2")])
+    ("nrgpt-shakespeare", SHAKESPEARE[:600], [1, 4, 9], "1,4,9"),
+    ("cem-kjv", KJV[:600], ["1x1", {"attention": 3}, 2], "1x1,3x2,2x2")])
 def test_the_loss_of_a_text_is_eval_s(server, shipped, tmp_path, model, text, steps, spelled):
     got = rows(server, model, texts=[text], steps=steps)
     expected = evaluated(shipped(model), text, spelled, tmp_path)
@@ -70,7 +70,7 @@ def test_the_loss_of_a_text_is_eval_s(server, shipped, tmp_path, model, text, st
 
 
 def test_with_an_exit_too(server, shipped, tmp_path):
-    text, exit = SHAKESPEARE[2000:2600], {"criterion": "state", "threshold": 0.3}
+    text, exit = SHAKESPEARE[2000:2300], {"criterion": "state", "threshold": 0.3}
     got = rows(server, "nrgpt-shakespeare", texts=[text], steps=[4, 12], descent={"exit": exit})
     expected = evaluated(shipped("nrgpt-shakespeare"), text, "4,12", tmp_path, "--exit", "state:0.3")
     for row, said in zip(got, expected):
@@ -79,7 +79,7 @@ def test_with_an_exit_too(server, shipped, tmp_path):
 
 
 def test_one_pass_where_the_model_deepens(server):
-    text = SHAKESPEARE[:600]
+    text = SHAKESPEARE[:300]
     answer = measure(server, "nrgpt-shakespeare", texts=[text], steps=[2, 6, 3])
     assert [row["steps"] for row in answer["rows"]] == [2, 6, 3]
     assert answer["usage"]["descent_steps"] == 6 * (len(text) - 1)
@@ -151,7 +151,7 @@ def resampled(values, weights, seed=7, n=20000):
 @pytest.mark.parametrize("as_documents", [True, False])
 def test_intervals_are_those_of_plain_resampling(server, as_documents):
     """Units are documents, or one document's windows; differences are of the same units at both depths."""
-    context, n = 256, 10
+    context, n = 256, 8
     windows = [SHAKESPEARE[i * context:(i + 1) * context + 1] for i in range(n)]
     alone = [rows(server, "nrgpt-shakespeare", texts=[window], steps=[3, 4]) for window in windows]
     nats = np.array([[row["loss"] * row["predictions"] for row in each] for each in alone])

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_SIZE = 48, MOST_RESAMPLES = 100000 };
+enum { NAME_SIZE = 48, MOST_RESAMPLES = 100000, ENOUGH_TEXTS = 8 };
 /* Draws of units in resamples, times depths: what summing up takes. */
 static const uint64_t MOST_DRAWS = UINT64_C(1) << 28;
 
@@ -333,7 +333,7 @@ static void add_windows(scaling_plan *plan, const scaling_text *text, uint64_t d
         plan->inputs[plan->n_inputs] = (scaling_input){.tokens = text->tokens + start,
                                                        .count = left < context + 1 ? left : context + 1,
                                                        .first = 1,
-                                                       .unit = plan->n_texts > 1 ? document : plan->n_inputs};
+                                                       .unit = plan->units == SCALING_DOCUMENTS ? document : plan->n_inputs};
         plan->n_inputs++;
     }
 }
@@ -379,6 +379,7 @@ static void make_inputs(const request_reader *r)
                           plan->n_depths, measured * plan->n_depths, SCALING_MOST_MEASURES);
         return;
     }
+    if (plan->units == SCALING_AUTO) plan->units = plan->n_texts < ENOUGH_TEXTS ? SCALING_WINDOWS : SCALING_DOCUMENTS;
     plan->inputs = calloc(inputs ? inputs : 1, sizeof *plan->inputs);
     if (!plan->inputs) {
         request_no_memory(r);
@@ -398,10 +399,12 @@ static void make_inputs(const request_reader *r)
 
 static void read_intervals(const request_reader *r)
 {
-    static const char *const names[] = {"resamples", "seed", "level", NULL};
+    static const char *const names[] = {"resamples", "seed", "level", "units", NULL};
+    static const char *const units[] = {"auto", "windows", "documents", NULL}; /* by scaling_units */
     scaling_plan *plan = r->out->scaling;
     fields f = fields_object(&r->top, "intervals", "intervals");
     fields_only(&f, names);
+    plan->units = (scaling_units)request_word(&f, "units", units);
     plan->options = (descent_scaling_options){
         .resamples = (uint32_t)fields_integer(&f, "resamples", 1, MOST_RESAMPLES, 1000),
         .seed = (uint64_t)fields_integer(&f, "seed", 0, INT64_MAX, 0),
@@ -415,7 +418,8 @@ static void read_intervals(const request_reader *r)
 static void check_draws(const request_reader *r)
 {
     const scaling_plan *plan = r->out->scaling;
-    uint64_t units = plan->n_texts > 1 ? plan->n_texts : plan->n_questions ? plan->n_questions : plan->n_inputs;
+    bool documents = plan->n_texts && plan->units == SCALING_DOCUMENTS;
+    uint64_t units = documents ? plan->n_texts : plan->n_questions ? plan->n_questions : plan->n_inputs;
     uint64_t draws = units * plan->n_depths * plan->options.resamples; /* each factor is bounded */
     if (draws <= MOST_DRAWS) return;
     (void)fields_fail(&r->top, "intervals.resamples", "sweep_too_large",

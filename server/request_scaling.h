@@ -15,13 +15,16 @@ enum { SCALING_ANSWER_TOKENS = 60 }; /* models.md: exact match */
 typedef struct scaling_input {
     const uint32_t *tokens; /* [count], of a text or a question */
     size_t count, first;    /* as in descent_sweep_options */
-    uint64_t unit;          /* as in descent_scaling_summarize: of several texts which one, else the window */
+    uint64_t unit;          /* as in descent_scaling_summarize: the text, the window or the question */
 } scaling_input;
 
 typedef struct scaling_text {
     uint32_t *tokens; /* [count], owned */
     size_t count;
 } scaling_text;
+
+/* What intervals of texts resample. AUTO, which no plan has: texts where there are 8 of them or more, else windows. */
+typedef enum scaling_units { SCALING_AUTO, SCALING_WINDOWS, SCALING_DOCUMENTS } scaling_units;
 
 /* Of texts and questions one is there. */
 typedef struct scaling_plan {
@@ -35,6 +38,7 @@ typedef struct scaling_plan {
     scaling_input *inputs; /* [n_inputs] in order: windows of texts, choices of questions; none where `answers` */
     size_t n_inputs;
     double threshold;
+    scaling_units units;
     descent_scaling_options options; /* complete */
     uint64_t token_steps;            /* that the whole takes, at most */
 } scaling_plan;

@@ -268,6 +268,7 @@ static void put_rest(scaling *s)
     put_count(out, ",\"resamples\":", plan->options.resamples);
     put_real(out, ",\"level\":", plan->options.level);
     put_count(out, ",\"seed\":", plan->options.seed);
+    put_text(out, ",\"units\":", plan->n_questions ? "records" : plan->units == SCALING_DOCUMENTS ? "documents" : "windows");
     answer_put_motion(out, &s->request);
     if (s->late) json_text_put(out, ",\"stop\":\"time\"");
     json_text_put(out, "}");

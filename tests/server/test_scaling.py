@@ -16,6 +16,9 @@ SHAKESPEARE = (ROOT / "models" / "data" / "nrgpt-shakespeare.val.txt").read_text
 KJV = (ROOT / "models" / "data" / "cem-kjv.val.txt").read_text()
 LISTOPS = [line.split("\t") for line in (ROOT / "models" / "data" / "nrgpt-listops.eval.tsv").read_text().splitlines()]
 QUESTIONS = [{"prompt": line[:line.index("=") + 1], "answer": answer} for line, answer in LISTOPS]
+CHOICES = [{"prompt": "ROMEO:\nI ", "choices": ["am", "zqx", "have"], "answer": 2},
+           {"prompt": "To be or not to ", "choices": ["be, my lord", "xx"], "answer": 0},
+           {"prompt": "First Citizen:\nWe are ", "choices": ["a", "accounted poor citizens, the patricians good."], "answer": 1}]
 METRICS = ["loss", "perplexity", "bits_per_byte", "accuracy", "energy", "relative_change", "converged"]
 
 
@@ -138,6 +141,37 @@ def test_a_text_that_diverges_is_counted(server):
     assert rows(server, "broken", texts=["the cat"], steps=[2])[0]["loss"] > 0
 
 
+@pytest.mark.parametrize("model, flag, data, fields", [
+    ("nrgpt-shakespeare", "--text", SHAKESPEARE[:700], {"texts": [SHAKESPEARE[:700]], "steps": [2, 4]}),
+    ("cem-kjv", "--texts", "".join(json.dumps({"text": KJV[i * 90:i * 90 + 60]}) + "\n" for i in range(9)),
+     {"texts": [KJV[i * 90:i * 90 + 60] for i in range(9)], "steps": ["1x1", "2x2"]}),
+    ("nrgpt-listops", "--records", "".join("\t".join(line) + "\n" for line in LISTOPS[:7]), {"records": QUESTIONS[:7], "steps": [3, 5]}),
+    ("nrgpt-shakespeare", "--records", "".join(json.dumps(record) + "\n" for record in CHOICES), {"records": CHOICES, "steps": [2, 4]})],
+    ids=["text", "texts", "answers", "choices"])
+def test_rows_are_descent_scale_s(server, shipped, tmp_path, model, flag, data, fields):
+    file = tmp_path / ("data.tsv" if "\t" in data.split("\n")[0] else "data.jsonl")
+    file.write_text(data)
+    steps = ",".join(map(str, fields["steps"]))
+    command = [BINARY, "scale", shipped(model), flag, file, "--steps", steps, "--json"]
+    said = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    took = {"seconds", "tokens_per_second", "joules"}
+    got = rows(server, model, **fields)
+    assert len(got) == len(said["rows"]) == 2
+    for row, other in zip(got, said["rows"]):
+        assert spell(row.pop("steps")) == spell(other.pop("steps"))
+        assert {name: close(value) for name, value in other.items() if name not in took} == {
+            name: value for name, value in row.items() if name not in took}
+
+
+def close(value):
+    """As it is in an answer, whose numbers have nine digits."""
+    if isinstance(value, dict):
+        return {name: close(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [close(inner) for inner in value]
+    return pytest.approx(value, rel=1e-7, abs=1e-12) if isinstance(value, float) else value
+
+
 # ---- Intervals -------------------------------------------------------------------------------------------------------------
 
 
@@ -172,6 +206,21 @@ def test_intervals_are_those_of_plain_resampling(server, as_documents):
     assert second["difference"]["loss"] == {"value": 0, "low": 0, "high": 0}
 
 
+def test_what_is_resampled(server):
+    """Two texts of a window each and one of two: four windows, three documents."""
+    texts = [SHAKESPEARE[:100], SHAKESPEARE[200:300], SHAKESPEARE[400:800]]
+
+    def ask(**intervals):
+        answer = measure(server, "nrgpt-shakespeare", texts=texts, steps=[2], intervals={"resamples": 300, **intervals})
+        return answer["descent"]["units"], answer["rows"][0]["intervals"]["loss"]
+
+    assert ask() == ask(units="windows") and ask()[0] == "windows"
+    assert ask(units="documents")[0] == "documents" and ask(units="documents")[1] != ask()[1]
+    eight = measure(server, "nrgpt-shakespeare", texts=texts[:1] * 8, steps=[2])
+    assert eight["descent"]["units"] == "documents" and len(set(eight["rows"][0]["intervals"]["loss"])) == 1
+    assert measure(server, "nrgpt-shakespeare", records=CHOICES)["descent"]["units"] == "records"
+
+
 def test_seed_level_and_reference(server):
     texts = [SHAKESPEARE[i * 100:i * 100 + 60] for i in range(8)]
 
@@ -182,7 +231,8 @@ def test_seed_level_and_reference(server):
     assert ask(seed=1)[1] == ask(seed=1)[1] != ask(seed=2)[1]
     narrow, wide = ask(level=0.5)[1], ask(level=0.99)[1]
     assert wide[0] < narrow[0] < narrow[1] < wide[1]
-    assert ask()[0]["descent"] == {"reference": 4, "threshold": 0.03, "resamples": 1000, "level": 0.95, "seed": 0}
+    assert ask()[0]["descent"] == {"reference": 4, "threshold": 0.03, "resamples": 1000, "level": 0.95, "seed": 0,
+                                  "units": "documents"}
     answer, interval = ask(steps=(1, 3))
     assert answer["descent"]["reference"] is None and None not in interval
     assert set(answer["rows"][0]["difference"]["loss"].values()) == {None}
@@ -237,11 +287,6 @@ def test_steps_of_answers_that_stop_early_are_those_made(server):
     assert row["token_steps"] < 0.7 * full["token_steps"]
     again = rows(server, "nrgpt-listops", records=QUESTIONS[:6], steps=[12], descent={"exit": exit})
     assert again[0]["token_steps"] == row["token_steps"], "pages of the first are not taken for steps of the second"
-
-
-CHOICES = [{"prompt": "ROMEO:\nI ", "choices": ["am", "zqx", "have"], "answer": 2},
-           {"prompt": "To be or not to ", "choices": ["be, my lord", "xx"], "answer": 0},
-           {"prompt": "First Citizen:\nWe are ", "choices": ["a", "accounted poor citizens, the patricians good."], "answer": 1}]
 
 
 def test_choices_are_by_likelihood(server):
@@ -458,7 +503,8 @@ STEPS = "1 to 256"
     ("cem-kjv", {**TEXT, "steps": {"attention": list(range(1, 41)), "mlp": list(range(1, 41))}}, "steps", "has 1600 depths: expected 1 to 1024"),
     ("cem-kjv", {**TEXT, "steps": {"attention": [1, 1]}}, "steps", "is 1x2, which is there already: expected each depth once"),
     ("nrgpt-shakespeare", {**TEXT, "threshold": -1}, "threshold", "is -1: expected a number from 0 to 1e+06"),
-    ("nrgpt-shakespeare", {**TEXT, "intervals": {"n": 1}}, "intervals.n", "is no field: expected one of resamples, seed, level"),
+    ("nrgpt-shakespeare", {**TEXT, "intervals": {"n": 1}}, "intervals.n", "is no field: expected one of resamples, seed, level, units"),
+    ("nrgpt-shakespeare", {**TEXT, "intervals": {"units": "lines"}}, "intervals.units", 'is "lines": expected one of auto, windows, documents'),
     ("nrgpt-shakespeare", {**TEXT, "intervals": {"resamples": 0}}, "intervals.resamples", "is 0: expected an integer from 1 to 100000"),
     ("nrgpt-shakespeare", {**TEXT, "intervals": {"seed": -1}}, "intervals.seed", "is -1: expected an integer of at least 0"),
     ("nrgpt-shakespeare", {**TEXT, "intervals": {"level": 1}}, "intervals.level", "is 1: expected a number above 0 and at most 0.9999"),

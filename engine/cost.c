@@ -17,34 +17,35 @@ typedef struct use {
     unsigned each, entry;
     columns columns; /* a row's true length, which padding may have made longer */
     unsigned saved;  /* of `each`, by the form with keys for every head */
+    unsigned energy; /* in an energy by itself, where it is of a history that stands still */
 } use;
 
 static const use uses[] = {
-    {"nrgpt", "attn_h", NULL, NULL, 0, 2, 0, WIDTH, 1},
-    {"nrgpt", "ffn_1", NULL, NULL, 0, 2, 0, WIDTH, 0},
-    {"nrgpt", "ffn_2", NULL, NULL, 0, 2, 0, HIDDEN, 0}, /* of ff2 its columns are C: see columns_of */
-    {"nrgpt", "rate", NULL, NULL, 0, 1, 0, WIDTH, 0},
-    {"cem", "attn_q", "attention.kind", "cem", 0, 2, 0, WIDTH, 0},
-    {"cem", "attn_k", "attention.kind", "cem", 0, 0, 1, WIDTH, 0},
-    {"cem", "attn_q", "attention.kind", "llama", 0, 1, 0, WIDTH, 0},
-    {"cem", "attn_k", "attention.kind", "llama", 0, 1, 0, WIDTH, 0},
-    {"cem", "attn_v", NULL, NULL, 0, 1, 0, WIDTH, 0},
-    {"cem", "attn_output", NULL, NULL, 0, 1, 0, WIDTH, 0},
-    {"cem", "attn_precond_u", NULL, NULL, 0, 2, 0, STORED, 0},
-    {"cem", "attn_precond_v", NULL, NULL, 0, 2, 0, STORED, 0},
-    {"cem", "mlp_up", "mlp.kind", "cem", 1, 2, 0, WIDTH, 0},
-    {"cem", "mlp_gate", "mlp.kind", "cem", 1, 0, 1, WIDTH, 0},
-    {"cem", "mlp_up", "mlp.kind", "swiglu", 1, 1, 0, WIDTH, 0},
-    {"cem", "mlp_gate", "mlp.kind", "swiglu", 1, 1, 0, WIDTH, 0},
-    {"cem", "mlp_down", NULL, NULL, 1, 1, 0, HIDDEN, 0},
-    {"cem", "mlp_precond_u", NULL, NULL, 1, 2, 0, STORED, 0},
-    {"cem", "mlp_precond_v", NULL, NULL, 1, 2, 0, STORED, 0},
-    {"gpt", "attn_q", NULL, NULL, 0, 1, 0, WIDTH, 0},
-    {"gpt", "attn_k", NULL, NULL, 0, 1, 0, WIDTH, 0},
-    {"gpt", "attn_v", NULL, NULL, 0, 1, 0, WIDTH, 0},
-    {"gpt", "attn_output", NULL, NULL, 0, 1, 0, HEADS, 0},
-    {"gpt", "ffn_up", NULL, NULL, 1, 1, 0, WIDTH, 0},
-    {"gpt", "ffn_down", NULL, NULL, 1, 1, 0, HIDDEN, 0},
+    {"nrgpt", "attn_h", NULL, NULL, 0, 2, 0, WIDTH, 1, 0},
+    {"nrgpt", "ffn_1", NULL, NULL, 0, 2, 0, WIDTH, 0, 0},
+    {"nrgpt", "ffn_2", NULL, NULL, 0, 2, 0, HIDDEN, 0, 0}, /* of ff2 its columns are C: see columns_of */
+    {"nrgpt", "rate", NULL, NULL, 0, 1, 0, WIDTH, 0, 0},
+    {"cem", "attn_q", "attention.kind", "cem", 0, 2, 0, WIDTH, 0, 1},
+    {"cem", "attn_k", "attention.kind", "cem", 0, 0, 1, WIDTH, 0, 0},
+    {"cem", "attn_q", "attention.kind", "llama", 0, 1, 0, WIDTH, 0, 0},
+    {"cem", "attn_k", "attention.kind", "llama", 0, 1, 0, WIDTH, 0, 0},
+    {"cem", "attn_v", NULL, NULL, 0, 1, 0, WIDTH, 0, 0},
+    {"cem", "attn_output", NULL, NULL, 0, 1, 0, WIDTH, 0, 0},
+    {"cem", "attn_precond_u", NULL, NULL, 0, 2, 0, STORED, 0, 0},
+    {"cem", "attn_precond_v", NULL, NULL, 0, 2, 0, STORED, 0, 0},
+    {"cem", "mlp_up", "mlp.kind", "cem", 1, 2, 0, WIDTH, 0, 1},
+    {"cem", "mlp_gate", "mlp.kind", "cem", 1, 0, 1, WIDTH, 0, 0},
+    {"cem", "mlp_up", "mlp.kind", "swiglu", 1, 1, 0, WIDTH, 0, 0},
+    {"cem", "mlp_gate", "mlp.kind", "swiglu", 1, 1, 0, WIDTH, 0, 0},
+    {"cem", "mlp_down", NULL, NULL, 1, 1, 0, HIDDEN, 0, 0},
+    {"cem", "mlp_precond_u", NULL, NULL, 1, 2, 0, STORED, 0, 0},
+    {"cem", "mlp_precond_v", NULL, NULL, 1, 2, 0, STORED, 0, 0},
+    {"gpt", "attn_q", NULL, NULL, 0, 1, 0, WIDTH, 0, 0},
+    {"gpt", "attn_k", NULL, NULL, 0, 1, 0, WIDTH, 0, 0},
+    {"gpt", "attn_v", NULL, NULL, 0, 1, 0, WIDTH, 0, 0},
+    {"gpt", "attn_output", NULL, NULL, 0, 1, 0, HEADS, 0, 0},
+    {"gpt", "ffn_up", NULL, NULL, 1, 1, 0, WIDTH, 0, 0},
+    {"gpt", "ffn_down", NULL, NULL, 1, 1, 0, HIDDEN, 0, 0},
 };
 
 /* What the counting needs of a model. */
@@ -183,6 +184,7 @@ descent_code descent_model_count(const descent_model *model, descent_model_cost 
         descent_kind_cost *kind = &cost->kinds[s.recurrent_gpt ? 0 : u->of_kind];
         add_uses(&kind->step, u->each, products, is_quantized(&t), t.bytes);
         add_uses(&kind->entry, u->entry, products, is_quantized(&t), t.bytes);
+        kind->energy += u->energy * products;
         kind->saved_in_prompts += u->saved * products;
         if (is_quantized(&t)) kind->saved_of_bytes += u->saved * products;
     }

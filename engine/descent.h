@@ -721,6 +721,8 @@ typedef struct descent_kind_cost {
     descent_weight_cost entry; /* beside it on the first step of the T */
     /* Multiply-adds with what attention sees, for each token seen: in every step; and numbers of history read. */
     uint64_t attention, history;
+    /* Multiply-adds with weights of an energy by itself, where history stands still; it takes half of attention's as well. */
+    uint64_t energy;
     /* Multiply-adds of `step` that a form with keys made for every head saves where a whole prompt is computed; those of
      * bytes among them. */
     uint64_t saved_in_prompts, saved_of_bytes;
@@ -754,14 +756,16 @@ DESCENT_API descent_token_cost descent_cost_token(const descent_model_cost *cost
  * smallest T, are read, and go on to the next, so that a sweep takes the steps of its largest T and one reading for each;
  * elsewhere every depth computes the input anew. Sweeps run on a scheduler beside generations, as these do: many at once share
  * products, they begin, pause and are cancelled like them, and what is measured is the same, bit for bit, whatever ran beside
- * (seconds excepted).
+ * (seconds excepted). Running prompts share `chunk` evenly, and rows of one text are computed faster together: a few sweeps at
+ * a time over a large chunk take less than many.
  *
  * Measures of inputs are then summed up to one row for each depth, with intervals (descent_scaling_summarize). */
 
 enum { DESCENT_SWEEP_DEPTHS = 1024 }; /* of one sweep, at most */
 
-/* Multiply-adds by what they are for, counted by descent_model_cost: of a token at step t, its block's (or layers') matrices
- * and the tokens it sees; a head for each prediction; and what the exit criterion asks, heads it reads included. */
+/* Multiply-adds by what they are for, counted by descent_model_cost: of a token's steps, the matrices of its block (or layers)
+ * and the tokens it sees; a head for each prediction; and what the exit criterion asks: heads it reads, energies, and steps
+ * that were computed for one and not made. Sums over a state alone are not counted, here as in norms. */
 typedef struct descent_multiply_adds {
     uint64_t weights, attention, head, exit;
 } descent_multiply_adds;
@@ -789,7 +793,8 @@ typedef struct descent_measure {
     double energy;
     double relative_change; /* the sum of r */
     uint64_t converged;     /* tokens whose r is below the threshold */
-    double seconds;         /* of the scheduler's time with steps and readings, this input's share of them by its rows */
+    double seconds;         /* of the scheduler's time with steps and readings, this input's share of them by its rows; what
+                               it takes to measure energies and r is in it */
 } descent_measure;
 
 /* Any thread. The sum of two measures of one depth. `sum` may start as {0} with its depth; not finite is contagious. */

@@ -130,6 +130,13 @@ bool tile_asks(const tile *t)
     return false;
 }
 
+/* An energy, or a whole step, was computed for nothing but to see whether the row stops. */
+static void count_energy(const row *r)
+{
+    r->sequence->work.energies[r->where.kind]++;
+    r->sequence->work.energies_seen[r->where.kind] += r->position + 1;
+}
+
 /* ---- By energies ------------------------------------------------------------------------------------------------- */
 
 /* E at g is compared with that at the next g, or, where history moves, with that of the step before as well. */
@@ -167,7 +174,7 @@ void tile_weigh(const tile *t)
         r->stops = due(t, r, r->where.step) &&
                    energy_change(r->asked.energy, energy) < (double)exit_of(r)->threshold; /* false of NaN */
         r->asked.energy = due(t, r, r->where.step + 1) ? energy : NAN;
-        r->sequence->exit_cost.energies += r->stops;
+        if (r->stops) count_energy(r);
     }
 }
 
@@ -220,7 +227,7 @@ void tile_decide(const tile *t, const float *g, const float *next_g)
         if (exit_of(r)->criterion == DESCENT_EXIT_COSINE) change = cosine_distance(before, after, width);
         if (exit_of(r)->criterion == DESCENT_EXIT_ENERGY) {
             change = energy_change(energy_of(t, i, 0), energy_of(t, i, 1));
-            r->sequence->exit_cost.energies++;
+            count_energy(r);
         }
         r->stops = change < (double)exit_of(r)->threshold;
     }
@@ -316,7 +323,7 @@ void tile_decide_by_logits(const tile *t, const float *x, const float *next_x, f
                                          .before = both ? t->work->logits + (count + 1) * vocab : NULL};
             states[count++] = next_x + next * stride;
             if (both) states[count++] = x + next * stride;
-            r->sequence->exit_cost.readings += both ? 2 : 1;
+            r->sequence->work.readings += both ? 2 : 1;
         }
         tile_read_logits(t, states, count, scratch);
         tile_each(t, rows.n, count * vocab * 40, judge, &rows);

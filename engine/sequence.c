@@ -100,8 +100,7 @@ descent_code sequence_complete_options(const descent_model *model, descent_seque
 page_needs needs_of(const descent_model *model, const descent_sequence_options *options, int observe)
 {
     bool deepens = model->info.deepens, measures = model->family->measures && (observe & DESCENT_OBSERVE_FINAL);
-    bool stops = deepens && options->exit.criterion != DESCENT_EXIT_NONE &&
-                 options->exit.criterion != DESCENT_EXIT_ENERGY;
+    bool stops = deepens && options->exit.criterion != DESCENT_EXIT_NONE && options->exit.criterion != DESCENT_EXIT_ENERGY;
     return (page_needs){.planes = model->family->progression->planes(model, options->depth) + (measures || stops),
                         .velocity = deepens && options->motion.momentum > 0};
 }
@@ -384,7 +383,9 @@ uint64_t descent_sequence_steps_run(const descent_sequence *s)
 
 descent_exit_cost descent_sequence_exit_cost(const descent_sequence *s)
 {
-    return s->exit_cost;
+    descent_exit_cost cost = {.readings = s->work.readings};
+    for (int k = 0; k < DESCENT_MAX_KINDS; k++) cost.energies += s->work.energies[k];
+    return cost;
 }
 
 uint32_t descent_sequence_token_steps(const descent_sequence *s, size_t position)

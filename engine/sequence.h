@@ -18,9 +18,10 @@ typedef struct intervention {
 } intervention;
 
 /* Row steps run, by the kind of sub-layer; those of them that began one; and the positions up to their own, added
- * up over all of them. */
+ * up over all of them. What was run to see which tokens stop: readings of logits, and energies, counted likewise. */
 typedef struct sequence_work {
     uint64_t steps[DESCENT_MAX_KINDS], begun[DESCENT_MAX_KINDS], seen[DESCENT_MAX_KINDS];
+    uint64_t readings, energies[DESCENT_MAX_KINDS], energies_seen[DESCENT_MAX_KINDS];
 } sequence_work;
 
 /* What descent_sequence_start was given, where a token may have to begin again. */
@@ -45,8 +46,7 @@ struct descent_sequence {
     size_t finished; /* tokens, from the first, whose progress has reached total */
     size_t reused, deepened;
     uint64_t steps_run;
-    sequence_work work; /* the same in more detail */
-    descent_exit_cost exit_cost;
+    sequence_work work; /* the same in more detail, and beside it */
 
     struct descent_batch *batch; /* that holds its rows, or NULL */
     size_t rows;                 /* of them */

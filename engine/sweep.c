@@ -264,7 +264,7 @@ static descent_measure *present(const sweep *w)
     return &w->measures[w->order[w->leg]];
 }
 
-/* Its steps as they were run, early ends included: the sequence ran all of them. */
+/* Its steps as they were run, early ends included, and what these took to find: the sequence ran all of them. */
 static void count_work(const descent_generation *g, descent_measure *m)
 {
     const sweep *w = g->sweep;
@@ -272,12 +272,21 @@ static void count_work(const descent_generation *g, descent_measure *m)
     const sequence_work *all = &g->sequence->work, *before = &w->work_before;
     uint64_t layers = cost->info->layers;
     m->token_steps = m->cost.weights = m->cost.attention = 0;
+    m->cost.exit = (all->readings - before->readings) * cost->head.multiply_adds;
     for (uint32_t k = 0; k < cost->info->kinds; k++) {
-        uint64_t steps = all->steps[k] - before->steps[k], begun = all->begun[k] - before->begun[k];
-        m->token_steps += steps;
         const descent_kind_cost *kind = &cost->kinds[k]; /* of all layers together, which are alike */
-        m->cost.weights += steps * (kind->step.multiply_adds / layers) + begun * (kind->entry.multiply_adds / layers);
-        m->cost.attention += (all->seen[k] - before->seen[k] - (cost->strict ? steps : 0)) * (kind->attention / layers);
+        uint64_t step = kind->step.multiply_adds / layers, attention = kind->attention / layers;
+        uint64_t steps = all->steps[k] - before->steps[k], begun = all->begun[k] - before->begun[k];
+        uint64_t seen = all->seen[k] - before->seen[k] - (cost->strict ? steps : 0);
+        uint64_t energies = all->energies[k] - before->energies[k];
+        uint64_t energies_seen = all->energies_seen[k] - before->energies_seen[k] - (cost->strict ? energies : 0);
+        m->token_steps += steps;
+        m->cost.weights += steps * step + begun * (kind->entry.multiply_adds / layers);
+        m->cost.attention += seen * attention;
+        if (cost->info->deepens) /* whole steps that were not made */
+            m->cost.exit += energies * step + energies_seen * attention;
+        else
+            m->cost.exit += energies * (kind->energy / layers) + energies_seen * attention / 2;
     }
 }
 

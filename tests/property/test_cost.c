@@ -107,6 +107,52 @@ static void every_product_is_counted(void **state)
     }
 }
 
+static void look(void *user, const descent_observation *seen)
+{
+    (void)user;
+    (void)seen;
+}
+
+/* Whoever observes energies has one more computed behind every step of a sub-layer that has one. */
+static void energies_are_counted(void **state)
+{
+    static const test_family families[] = {TEST_CEM, TEST_CEM_SWIGLU, TEST_LLAMA_CEM};
+    (void)state;
+    for (size_t round = 0; round < test_rounds(24); round++) {
+        example_wish wish = {.family = families[round % 3], .context = CONTEXT};
+        example e = example_draw(test_seed(422, round), &wish);
+        kernels watching = *kernels_get();
+        watching.project = count_project;
+        watching.project_back = count_project_back;
+        descent_cache *cache = drive_cache(e.engine, DESCENT_PAGE_F32, 0);
+        descent_batch *batch = drive_batch(cache, 0, 1);
+        descent_sequence *sequence = drive_sequence(cache, e.depth, false, NULL, 0);
+        descent_model_cost cost;
+        descent_status status;
+        expect_ok(descent_model_count(e.engine, &cost, &status), &status);
+        expect_ok(descent_sequence_observe(sequence, DESCENT_OBSERVE_ENERGY, look, NULL, &status), &status);
+        batch_set_kernels(batch, &watching);
+        for (size_t i = 0; i < e.count; i++) {
+            descent_token_cost token = descent_cost_token(&cost, e.depth, i + 1);
+            for (uint32_t k = 0; k < 2; k++) {
+                if (!test_has_energy(wish.family, k)) continue;
+                token.weights += e.depth.steps[k] * cost.kinds[k].energy;
+                token.attention += e.depth.steps[k] * cost.kinds[k].attention / 2 * (i + 1);
+            }
+            memset(&watched, 0, sizeof watched);
+            watched.model = e.engine;
+            drive_append(sequence, &e.tokens[i], 1);
+            drive_finish(batch, sequence);
+            same(token.weights, watched.weights, "weights", i);
+            same(token.attention, watched.attention, "attention", i);
+        }
+        descent_sequence_destroy(sequence);
+        descent_batch_destroy(batch);
+        descent_cache_destroy(cache);
+        example_free(&e);
+    }
+}
+
 /* A depth of zeros is the trained one. */
 static void the_trained_depth_is_where_none_is_named(void **state)
 {
@@ -129,7 +175,7 @@ static void the_trained_depth_is_where_none_is_named(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_product_is_counted),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_product_is_counted), cmocka_unit_test(energies_are_counted),
                                        cmocka_unit_test(the_trained_depth_is_where_none_is_named)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -116,6 +116,36 @@ static descent_measure diverged(const descent_model *model, const descent_model_
     return m;
 }
 
+/* The criterion is asked of a descent after so many steps. */
+static bool asked_after(const descent_exit *exit, size_t steps)
+{
+    size_t least = exit->min_steps ? exit->min_steps : 1, every = exit->check_every ? exit->check_every : 1;
+    return steps >= least && (steps - least) % every == 0;
+}
+
+/* What was run for token i to see whether it stops: logits read, and energies, by the steps its descents made. */
+static uint64_t asked_of(const descents *d, size_t i, const descent_sweep_options *o, const descent_model_cost *cost,
+                         descent_depth depth)
+{
+    const descent_exit *exit = &o->how.exit;
+    uint64_t sum = 0;
+    if (exit->criterion < DESCENT_EXIT_ENERGY || i < exit->first) return 0;
+    for (size_t p = 0; p < d->info->layers * d->info->kinds; p++) {
+        size_t k = p % d->info->kinds, steps = d->steps[p * d->count + i], seen = i + 1 - cost->strict;
+        const descent_kind_cost *kind = &cost->kinds[k];
+        uint64_t attention = kind->attention / d->info->layers * seen, checks = 0;
+        if (d->info->terms[k] == 0) continue;
+        for (size_t t = 1; t <= steps; t++) checks += asked_after(exit, t);
+        if (exit->criterion != DESCENT_EXIT_ENERGY)
+            sum += checks * (exit->criterion == DESCENT_EXIT_KL ? 2 : 1) * cost->head.multiply_adds;
+        else if (!d->info->deepens)
+            sum += checks * (kind->energy / d->info->layers + attention / 2);
+        else if (steps < depth.steps[0]) /* the step that told it to stop */
+            sum += kind->step.multiply_adds + attention;
+    }
+    return sum;
+}
+
 static descent_measure measured_alone(const descent_model *model, const descent_sweep_options *o, descent_page_type page_type,
                                       descent_depth depth)
 {
@@ -144,6 +174,7 @@ static descent_measure measured_alone(const descent_model *model, const descent_
         }
         expect_ok(code, &status);
         add_cost(&d, i, &cost, &m);
+        m.cost.exit += asked_of(&d, i, o, &cost, depth);
         if (i + 1 < o->first) continue;
         drive_logits(batch, sequence, i, logits);
         m.nats += nats_of(logits, info->vocab, o->tokens[i + 1], &right);
@@ -227,10 +258,12 @@ static void compare_measure(const descent_measure *got, const descent_measure *e
     same_count(got->cost.weights, expected->cost.weights, "weights", depth);
     same_count(got->cost.attention, expected->cost.attention, "attention", depth);
     same_count(got->cost.head, expected->cost.head, "head", depth);
+    same_count(got->cost.exit, expected->cost.exit, "exit", depth);
     same_double(got->nats, expected->nats, "nats", depth);
     same_double(got->energy, expected->energy, "energy", depth);
     same_double(got->relative_change, expected->relative_change, "relative_change", depth);
-    if (!(got->seconds > 0)) compare_fail("depth %zu of the list took %g seconds", depth, got->seconds);
+    if (got->code == DESCENT_OK && !(got->seconds > 0))
+        compare_fail("depth %zu of the list took %g seconds", depth, got->seconds);
 }
 
 /* The same bits. */
@@ -360,13 +393,17 @@ static void where_the_model_deepens_it_is_one_pass(void **state)
 static void early_exit_is_that_of_each_depth(void **state)
 {
     static const float thresholds[] = {0.02f, 0.1f, 0.3f, 1.0f};
+    uint64_t asked = 0;
     uint64_t saved = 0;
     (void)state;
     for (size_t round = 0; round < test_rounds(8 * TEST_FAMILIES); round++) {
         example e = draw(402, round);
         swept *s = swept_draw(&e, &e.r, CONTEXT + 1);
         if (test_descends(e.model.family)) {
-            s->options.how.exit = (descent_exit){.criterion = DESCENT_EXIT_STATE, .threshold = thresholds[round / 3 % 4]};
+            size_t criteria = test_deepens(e.model.family) ? 6 : 3; /* layers have no logits on the way */
+            descent_exit_criterion criterion = (descent_exit_criterion)(DESCENT_EXIT_STATE + rng_below(&e.r, criteria));
+            float threshold = criterion == DESCENT_EXIT_ARGMAX ? (float)rng_between(&e.r, 1, 2) : thresholds[round / 3 % 4];
+            s->options.how.exit = (descent_exit){.criterion = criterion, .threshold = threshold};
             s->options.how.exit.min_steps = (uint16_t)rng_between(&e.r, 1, 2);
             s->options.how.exit.first = rng_below(&e.r, 2) ? 0 : (uint32_t)rng_below(&e.r, s->options.count);
             if (rng_below(&e.r, 2)) s->options.how.motion = motion_scaled(0.75f);
@@ -375,11 +412,12 @@ static void early_exit_is_that_of_each_depth(void **state)
             compare_swept(s, false);
             for (size_t d = 0; d < s->options.n_depths; d++)
                 saved += (s->options.count - 1) * row_steps_at(&e.model, s->depths[d]) - s->measures[d].token_steps;
+            for (size_t d = 0; d < s->options.n_depths; d++) asked += s->measures[d].cost.exit;
         }
         free(s);
         example_free(&e);
     }
-    assert_true(saved > 0);
+    assert_true(saved > 0 && asked > 0);
 }
 
 /* ---- Against the references ---------------------------------------------------------------------------------------- */

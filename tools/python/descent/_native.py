@@ -197,7 +197,7 @@ class WeightCost(Structure):
 
 
 class KindCost(Structure):
-    _fields_ = [("step", WeightCost), ("entry", WeightCost), ("attention", c_uint64), ("history", c_uint64),
+    _fields_ = [("step", WeightCost), ("entry", WeightCost), ("attention", c_uint64), ("history", c_uint64), ("energy", c_uint64),
                 ("saved_in_prompts", c_uint64), ("saved_of_bytes", c_uint64)]
 
 

@@ -23,6 +23,7 @@ typedef struct runner {
     sweep_pool pool;
     rapl meter;
     double began;
+    size_t in_flight, tokens_in_flight; /* sweeps, and what they hold */
     progress bar;
     descent_status status; /* of what failed first */
 } runner;
@@ -172,7 +173,10 @@ static size_t next_input(const runner *r, size_t *next)
 static int submit(runner *r, task *t)
 {
     for (size_t i = 0; i < t->n; i++)
-        if (sweep_pool_submit(&r->pool, &t->sweeps[i], &r->status) != DESCENT_OK) {
+        if (sweep_pool_submit(&r->pool, &t->sweeps[i], &r->status) == DESCENT_OK) {
+            r->in_flight++;
+            r->tokens_in_flight += t->sweeps[i].options.count;
+        } else {
             t->left = i;
             t->broken = true;
             return EXIT_FAILURE;
@@ -180,15 +184,16 @@ static int submit(runner *r, task *t)
     return EXIT_SUCCESS;
 }
 
-/* Begins tasks while there is room; *sweeps counts what is in flight. */
-static int begin_tasks(runner *r, size_t *next, size_t *sweeps)
+/* Begins tasks while there is work in flight for less than two batches: what is more would only wait, or share the batches'
+ * rows with the others, so that all would be finished late, and a run that breaks off would lose them all. */
+static int begin_tasks(runner *r, size_t *next)
 {
     size_t input;
-    while (*sweeps < SWEEPS_AT_ONCE && (input = next_input(r, next)) < r->experiment->n_inputs) {
+    while (r->in_flight < SWEEPS_AT_ONCE && r->tokens_in_flight < 2 * r->with->rows &&
+           (input = next_input(r, next)) < r->experiment->n_inputs) {
         task *t = task_of(r, input);
         if (!t) return no_memory();
         int exit_code = submit(r, t);
-        *sweeps += t->left;
         if (!t->left) task_free(t);
         if (exit_code != EXIT_SUCCESS) return exit_code;
     }
@@ -199,6 +204,8 @@ static int begin_tasks(runner *r, size_t *next, size_t *sweeps)
 static int take_sweep(runner *r, const pooled_sweep *sweep)
 {
     task *t = sweep->owner;
+    r->in_flight--;
+    r->tokens_in_flight -= sweep->options.count;
     if (has_failed(r, sweep)) t->broken = true;
     int exit_code = sweep->end == DESCENT_END_FAILED ? EXIT_FAILURE : EXIT_SUCCESS;
     if (--t->left) return exit_code;
@@ -212,20 +219,17 @@ static int run_sweeps(runner *r)
 {
     int exit_code = EXIT_SUCCESS;
     bool stopped = false;
-    size_t next = r->how->first, sweeps = 0;
-    do {
-        if (!stopped) exit_code = begin_tasks(r, &next, &sweeps);
+    size_t next = r->how->first;
+    for (;;) {
+        if (!stopped) exit_code = begin_tasks(r, &next);
+        if (!r->in_flight) return exit_code;
         const pooled_sweep *sweep = sweep_pool_next(&r->pool);
-        if (sweep) {
-            sweeps--;
-            if (take_sweep(r, sweep) != EXIT_SUCCESS) exit_code = EXIT_FAILURE;
-        }
+        if (sweep && take_sweep(r, sweep) != EXIT_SUCCESS) exit_code = EXIT_FAILURE;
         if (!stopped && (exit_code != EXIT_SUCCESS || interrupted())) {
             sweep_pool_cancel(&r->pool);
             stopped = true;
         }
-    } while (sweeps);
-    return exit_code;
+    }
 }
 
 /* ---- Answers ------------------------------------------------------------------------------------------------------ */

@@ -161,31 +161,44 @@ static void print_bar(const scale_result *result, size_t i, int cells)
     fputs(eighths[filled % 8], stdout);
 }
 
-static void print_table(const scale_result *result, const table *t)
+/* The columns begin .. end - 1 behind the first one, and a bar behind them where it has so many cells. */
+static void print_columns(const scale_result *result, const table *t, const size_t *widths, size_t begin, size_t end, int bar)
 {
-    size_t widths[MOST_COLUMNS];
-    int width = 0;
-    for (size_t c = 0; c < t->n_columns; c++) {
-        widths[c] = strlen(t->titles[c]);
-        for (size_t i = 0; i < t->n_rows; i++)
-            if (strlen(t->cells[i][c]) > widths[c]) widths[c] = strlen(t->cells[i][c]);
-        width += (int)widths[c] + 2;
-    }
-    int bar = terminal_is(stdout) ? terminal_width(stdout) - width - 2 : 0;
-    if (bar > 24) bar = 24;
     const char *bold = terminal_style_on(stdout, STYLE_BOLD), *dim = terminal_style_on(stdout, STYLE_DIM);
     const char *plain = terminal_style_on(stdout, STYLE_PLAIN);
-    for (size_t c = 0; c < t->n_columns; c++) printf("%s%*s", c ? "  " : dim, (int)widths[c], t->titles[c]);
+    printf("%s%*s", dim, (int)widths[0], t->titles[0]);
+    for (size_t c = begin; c < end; c++) printf("  %*s", (int)widths[c], t->titles[c]);
     printf("%s\n", plain);
     for (size_t i = 0; i < t->n_rows; i++) {
         bool trained = (int)i == result->of->trained;
-        for (size_t c = 0; c < t->n_columns; c++)
-            printf("%s%*s", c ? "  " : trained ? bold : "", (int)widths[c], t->cells[i][c]);
-        if (bar >= 4) {
+        printf("%s%*s", trained ? bold : "", (int)widths[0], t->cells[i][0]);
+        for (size_t c = begin; c < end; c++) printf("  %*s", (int)widths[c], t->cells[i][c]);
+        if (bar) {
             fputs("  ", stdout);
             print_bar(result, i, bar);
         }
         printf("%s\n", trained ? plain : "");
+    }
+}
+
+/* On a terminal as many columns as it is wide, the others below. */
+static void print_table(const scale_result *result, const table *t)
+{
+    enum { BAR = 10 };
+    size_t widths[MOST_COLUMNS];
+    for (size_t c = 0; c < t->n_columns; c++) {
+        widths[c] = strlen(t->titles[c]);
+        for (size_t i = 0; i < t->n_rows; i++)
+            if (strlen(t->cells[i][c]) > widths[c]) widths[c] = strlen(t->cells[i][c]);
+    }
+    bool seen = terminal_is(stdout);
+    for (size_t begin = 1, end; begin < t->n_columns; begin = end) {
+        int bar = seen && begin == 1 ? BAR : 0;
+        size_t room = seen ? (size_t)(terminal_width(stdout) - bar - 2) : SIZE_MAX, width = widths[0];
+        for (end = begin; end < t->n_columns && (end == begin || width + 2 + widths[end] <= room); end++)
+            width += 2 + widths[end];
+        if (begin > 1) printf("\n");
+        print_columns(result, t, widths, begin, end, bar);
     }
 }
 

@@ -136,11 +136,36 @@ static json_t *hexadecimal(uint64_t number)
     return json_sprintf("%016" PRIx64, number);
 }
 
-static uint64_t hash_of(const void *of, size_t size)
+/* What was said of an option, null where nothing was. */
+static json_t *option_json(const cli_option *option)
 {
-    uint64_t hash = UINT64_C(14695981039346656037);
-    for (size_t i = 0; i < size; i++) hash = (hash ^ ((const unsigned char *)of)[i]) * UINT64_C(1099511628211);
-    return hash;
+    switch (option->kind) {
+    case CLI_TEXT:
+        return *option->to.text ? json_string(*option->to.text) : json_null();
+    case CLI_REAL:
+        return json_real(*option->to.real);
+    case CLI_CHOICE:
+        return json_string(option->choices[*option->to.choice]);
+    case CLI_INTEGER:
+        return json_integer(*option->to.integer);
+    case CLI_FLAG:
+        return json_boolean(*option->to.flag);
+    case CLI_LIST:
+    case CLI_BYTES:
+        break;
+    }
+    return json_null();
+}
+
+/* How steps move, by the options' own names: whatever those are, another value is another experiment. */
+static json_t *knobs_of(const scale_options *o)
+{
+    cli_option table[MOTION_OPTIONS];
+    motion_options motion = o->motion;
+    json_t *knobs = json_object();
+    motion_option_table(&motion, table);
+    for (size_t i = 0; i < MOTION_OPTIONS; i++) json_object_set_new(knobs, table[i].name, option_json(&table[i]));
+    return knobs;
 }
 
 static json_t *names_of(const scale_experiment *e)
@@ -154,17 +179,18 @@ static json_t *names_of(const scale_experiment *e)
 static json_t *make_setup(const session *with, const scale_options *o, const scale_data *data, const scale_experiment *e)
 {
     const descent_model_info *info = with->info;
-    char trained[16];
-    uint64_t knobs[2] = {hash_of(&with->exit, sizeof with->exit), hash_of(&with->motion, sizeof with->motion)};
+    char trained[16], model[128], name[128];
+    scale_printable(info->name, model, sizeof model);
+    scale_printable(data->name, name, sizeof name);
     json_t *setup = json_pack(
-        "{si ss ss ss ss so ss ss ss}", "descent_scale", 1, "model", info->name, "family", info->family, "variant",
-        info->variant, "weights", info->weight_type, "fingerprint", hexadecimal(info->fingerprint), "isa", descent_isa(),
-        "page_type", page_type_names[with->page_type], "trained", descent_depth_format(with->model, info->trained, trained));
-    json_t *more = json_pack("{ss ss so sI sI so sf ss so ss so}", "kind", scale_kind_names[data->kind], "name", data->name,
-                             "data", hexadecimal(data->hash), "inputs", (json_int_t)data->n_inputs, "documents",
-                             (json_int_t)data->n_documents, "depths", names_of(e), "threshold", o->threshold, "exit",
-                             o->exit ? o->exit : "none", "knobs", hexadecimal(hash_of(knobs, sizeof knobs)), "shard",
-                             o->shard ? o->shard : "1/1", "fields", scale_log_fields());
+        "{si ss ss ss ss so ss ss ss}", "descent_scale", 1, "model", model, "family", info->family, "variant", info->variant,
+        "weights", info->weight_type, "fingerprint", hexadecimal(info->fingerprint), "isa", descent_isa(), "page_type",
+        page_type_names[with->page_type], "trained", descent_depth_format(with->model, info->trained, trained));
+    json_t *more =
+        json_pack("{ss ss so sI sI so sf ss so ss so}", "kind", scale_kind_names[data->kind], "name", name, "data",
+                  hexadecimal(data->hash), "inputs", (json_int_t)data->n_inputs, "documents", (json_int_t)data->n_documents,
+                  "depths", names_of(e), "threshold", o->threshold, "exit", o->exit ? o->exit : "none", "knobs", knobs_of(o),
+                  "shard", o->shard ? o->shard : "1/1", "fields", scale_log_fields());
     json_object_update_missing(setup, more);
     json_decref(more);
     return setup;

@@ -1,6 +1,7 @@
 """descent scale: its numbers against a float64 reference, eval's and a plain sum of log-likelihoods; a run that is broken off or
 shared out gives the numbers of one run; pictures and tables hold the JSON's numbers; what is wrong is told."""
 import csv
+import fcntl
 import json
 import math
 import re
@@ -12,7 +13,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from models import ALPHABET, CONTEXT, Nrgpt, SPM_VOCAB, encode
+from models import ALPHABET, CONTEXT, SPM_VOCAB, encode
 
 SVG = "{http://www.w3.org/2000/svg}"
 TIMES = ("seconds", "tokens_per_second", "joules")
@@ -199,8 +200,7 @@ def test_depths_by_default(descent, made, shipped, write):
     file = write("text", "abcabc")
     told = scale(descent, made["chars"].path, "--text", file)
     assert [row["steps"] for row in told["rows"]] == [1, 2, 3, 4, 8]
-    assert told["rows"][2]["difference"]["loss"] == {"value": 0, "low": None, "high": None} or \
-        told["rows"][2]["difference"]["loss"]["value"] == 0
+    assert told["rows"][2]["difference"]["loss"]["value"] == 0
     (row,) = scale(descent, made["chars"].path, "--text", file, "-T", "2")["rows"]
     assert row["difference"]["loss"]["value"] is None
     assert "the trained T, 3, is not among these" in descent("scale", made["chars"].path, "--text", file, "-T2").text
@@ -317,7 +317,7 @@ def test_parts_that_make_no_whole(descent, parts, write, made, tmp_path):
 
 
 @pytest.mark.parametrize("how, words", [
-    (["--threshold", "0.1"], ["threshold"]), (["-T", "2,3"], ["depths"]), (["--exit", "state"], ["exit"]), (["--step-scale", "0.5"], ["knobs"]),
+    (["--threshold", "0.1"], ["threshold"]), (["-T", "2,3"], ["depths"]), (["--exit", "state"], ["exit"]), (["--step-scale", "0.5"], ["knobs", '"step-scale":"0.5"']), (["--momentum", "0.5"], ["knobs"]),
     (["--page-type", "f16"], ["page_type"]), (["--shard", "1/2"], ["shard", '"1/1"', '"1/2"'])])
 def test_a_log_of_another_experiment(descent, made, write, tmp_path, how, words):
     model, file, log = made["chars"].path, write("text", random_text(40)), tmp_path / "log"
@@ -333,11 +333,9 @@ def test_a_log_of_another_experiment(descent, made, write, tmp_path, how, words)
 def test_a_log_of_other_data_or_another_model(descent, made, write, tmp_path):
     log, text = tmp_path / "log", random_text(40)
     scale(descent, made["chars"].path, "--text", write("text", text), "-T", "2", "--resume", log)
-    other = Nrgpt(len(ALPHABET), seed=7)
     for model, content, word in [(made["chars"].path, text[:-1] + ("a" if text[-1] != "a" else "b"), "data"), (made["bell"].path, text, "model")]:
         result = descent("scale", model, "--text", write("text", content), "-T", "2", "--resume", log)
         assert result.code == 1 and f"its {word} is" in result.err
-    assert other.vocab == len(ALPHABET)
     innocent = write("poem", "roses are red\n")
     result = descent("scale", made["chars"].path, "--text", write("text", text), "--resume", innocent)
     assert result.code == 1 and "no file of descent scale" in result.err and innocent.read_bytes() == b"roses are red\n"
@@ -435,7 +433,7 @@ def test_a_table_on_a_terminal_has_bars(terminal, made, write):
 
 
 def test_names_cannot_drive_a_terminal(descent, made, write, tmp_path):
-    file = write("x\x1b[31mred", random_text(30))
+    file = write(b"x\x1b[31mred\xff".decode(errors="surrogateescape"), random_text(30))
     result = descent("scale", made["bell"].path, "--text", file, "-T", "2", "--svg", tmp_path / "svg")
     assert result.code == 0 and b"\x1b" not in result.out and b"\x1b" not in (tmp_path / "svg").read_bytes()
 
@@ -496,7 +494,6 @@ def test_files_that_cannot_be_written(descent, made, write, tmp_path):
 
 
 def test_a_log_has_one_writer(descent, made, write, tmp_path):
-    import fcntl
     log = tmp_path / "log"
     with open(log, "ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

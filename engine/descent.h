@@ -756,8 +756,7 @@ DESCENT_API descent_token_cost descent_cost_token(const descent_model_cost *cost
  * smallest T, are read, and go on to the next, so that a sweep takes the steps of its largest T and one reading for each;
  * elsewhere every depth computes the input anew. Sweeps run on a scheduler beside generations, as these do: many at once share
  * products, they begin, pause and are cancelled like them, and what is measured is the same, bit for bit, whatever ran beside
- * (seconds excepted). Running prompts share `chunk` evenly, and rows of one text are computed faster together: a few sweeps at
- * a time over a large chunk take less than many.
+ * (seconds excepted). Sweeps share `chunk` with prompts as one of these would, the first of them going first.
  *
  * Measures of inputs are then summed up to one row for each depth, with intervals (descent_scaling_summarize). */
 

@@ -2,6 +2,8 @@
  *
  * Rows go in by this order: first the row that a running text waits for, of each; then rows of prompts, at most `chunk` of them
  * in flight, shared evenly: whoever was served longest ago is next. (What is computed again after a pause counts as prompt.)
+ * All sweeps together are one of these, and the first of them goes first: rows of one text are computed faster together, and
+ * nobody waits for an answer in the middle of one.
  * Where the model deepens, a row joins between any two steps; elsewhere when the rows in flight have left, so that all go
  * through the layers together. Last, where the batch is small, rows of tokens that are only guessed (generation.c).
  *
@@ -316,32 +318,41 @@ static bool wants_prompt_rows(const descent_generation *g)
     return !g->over && !g->satisfied && !generation_decodes(g) && generation_lacks_row(g);
 }
 
-/* The prompt that was served longest ago. */
-static descent_generation *next_prompt(const descent_scheduler *s)
+static uint64_t *turn_of(descent_scheduler *s, descent_generation *g)
+{
+    return g->sweep ? &s->sweeps_turn : &g->turn;
+}
+
+/* The prompt that was served longest ago; of sweeps the first. */
+static descent_generation *next_prompt(descent_scheduler *s)
 {
     descent_generation *best = NULL;
+    bool sweeps = false;
     for (size_t i = 0; i < count_runnable(s); i++) {
         descent_generation *g = s->running[i];
-        if (wants_prompt_rows(g) && (!best || g->turn < best->turn)) best = g;
+        if (!wants_prompt_rows(g) || (g->sweep && sweeps)) continue;
+        sweeps = sweeps || g->sweep;
+        if (!best || *turn_of(s, g) < *turn_of(s, best)) best = g;
     }
     return best;
 }
 
 static void enrol_prompts(descent_scheduler *s)
 {
-    size_t in_flight = 0, prompts = 0, runnable = count_runnable(s);
+    size_t in_flight = 0, prompts = 0, sweeps = 0, runnable = count_runnable(s);
     for (size_t i = 0; i < s->n_running; i++) {
         descent_generation *g = s->running[i];
         g->satisfied = i >= runnable;
         if (!generation_decodes(g)) in_flight += g->sequence->rows;
-        prompts += wants_prompt_rows(g);
+        *(g->sweep ? &sweeps : &prompts) += wants_prompt_rows(g);
     }
+    prompts += sweeps > 0;
     size_t room = in_flight < s->chunk ? s->chunk - in_flight : 0;
     size_t share = prompts > 0 && room > prompts ? room / prompts : 1;
     descent_generation *g;
     while (room > 0 && (g = next_prompt(s)) != NULL) {
         size_t added = enrol(s, g, share < room ? share : room);
-        g->turn = ++s->turns;
+        *turn_of(s, g) = ++s->turns;
         g->satisfied = added == 0;
         room -= added;
     }

@@ -31,7 +31,7 @@ struct descent_scheduler {
     line lines[2];                     /* the others; [1] in the background */
     const descent_generation *refused; /* there was no room for it, and none has come since; NULL: nobody */
     bool failed_waiting;               /* one in the lines has ended */
-    uint64_t turns;
+    uint64_t turns, sweeps_turn;
     draft_costs draft_costs;
     struct {
         uint32_t total;

@@ -199,6 +199,7 @@ typedef struct swept {
     descent_depth depths[MOST_DEPTHS];
     uint32_t tokens[CONTEXT + 1];
     descent_generation *handle; /* until it has ended */
+    size_t order;               /* those that ended before it */
     descent_sweep_result result;
     descent_measure measures[MOST_DEPTHS];
     descent_measure alone[MOST_DEPTHS]; /* what they are to be */
@@ -211,7 +212,7 @@ static void done(void *user, const descent_sweep_result *result)
     s->result = *result;
     memcpy(s->measures, result->measures, result->n_depths * sizeof *s->measures);
     s->handle = NULL;
-    s->with->ended++;
+    s->order = s->with->ended++;
     (void)pthread_cond_broadcast(&s->with->changed);
     (void)pthread_mutex_unlock(&s->with->lock);
 }
@@ -698,10 +699,10 @@ static void what_comes_before_the_answers_is_run_once(void **state)
 }
 
 /* Two sweeps that stand ready together. */
-static void run_pair(const example *e, swept *a, swept *b)
+static void run_pair(const example *e, swept *a, swept *b, uint32_t chunk)
 {
     gathering with;
-    descent_scheduler *scheduler = scheduled_start(e->engine, &ways[0]);
+    descent_scheduler *scheduler = scheduled_start(e->engine, &(descent_scheduler_options){.threads = 1, .chunk = chunk});
     scheduled first = {.options = {.prompt = a->tokens, .prompt_count = 1, .sampling = descent_sampling_defaults()},
                        .end_gate = true};
     gathering_begin(&with);
@@ -722,11 +723,32 @@ static void others_are_those_of_other_experiments(void **state)
     for (size_t round = 0; round < test_rounds(2 * TEST_FAMILIES); round++) {
         example e = draw(407, round);
         swept *a = swept_draw(&e, &e.r, CONTEXT + 1), *b = swept_draw(&e, &e.r, CONTEXT + 1);
-        run_pair(&e, a, b);
+        run_pair(&e, a, b, 128);
         assert_false(a->result.shared || b->result.shared);
         b->options.experiment = 1;
-        run_pair(&e, a, b);
+        run_pair(&e, a, b, 128);
         assert_true(a->result.shared && b->result.shared);
+        free(a);
+        free(b);
+        example_free(&e);
+    }
+}
+
+/* Rows of one text are computed faster together: the long sweep in front is not held up by the short one behind it. */
+static void the_first_sweep_goes_first(void **state)
+{
+    (void)state;
+    for (size_t round = 0; round < test_rounds(TEST_FAMILIES); round++) {
+        example e = draw(412, round);
+        swept *a = swept_draw(&e, &e.r, CONTEXT + 1), *b = swept_draw(&e, &e.r, 40);
+        a->options.n_depths = b->options.n_depths = 1;
+        a->depths[0] = b->depths[0];
+        a->options.how.exit.criterion = b->options.how.exit.criterion = DESCENT_EXIT_NONE;
+        a->options.count = 80;
+        a->options.first = b->options.first = 1;
+        for (size_t i = 0; i < 80; i++) a->tokens[i] = (uint32_t)(i * 7 % e.model.vocab);
+        run_pair(&e, a, b, 8);
+        assert_true(a->order < b->order);
         free(a);
         free(b);
         example_free(&e);
@@ -892,6 +914,7 @@ int main(void)
                                        cmocka_unit_test(pauses_change_no_measure),
                                        cmocka_unit_test(what_comes_before_the_answers_is_run_once),
                                        cmocka_unit_test(others_are_those_of_other_experiments),
+                                       cmocka_unit_test(the_first_sweep_goes_first),
                                        cmocka_unit_test(a_cancelled_sweep_ends_alone),
                                        cmocka_unit_test(depths_that_diverge_say_so),
                                        cmocka_unit_test(a_depth_that_diverges_leaves_the_others),

@@ -71,6 +71,7 @@ typedef struct sums {
     uint64_t prompt, cached, deepened; /* tokens of prompts, each prompt counted once */
     uint64_t read, generated, steps;   /* prompt tokens computed, tokens chosen, row steps: of all texts */
     uint64_t readings;                 /* states whose logits were read on the way, beside those that tokens were chosen from */
+    uint64_t energies;                 /* computed to see which tokens stop (descent_exit_cost) */
     uint64_t drafted, accepted;        /* tokens, likewise */
     double prompt_seconds, generation_seconds;
     bool out_of_time;
@@ -90,7 +91,8 @@ static sums add_up(const job *j)
         s.read += r->prompt_count - r->reused;
         s.generated += r->generated;
         s.steps += r->row_steps;
-        s.readings += r->logits_read;
+        s.readings += r->logits_read + r->exit_cost.readings;
+        s.energies += r->exit_cost.energies;
         s.drafted += r->drafted;
         s.accepted += r->accepted;
         s.prompt_seconds += r->prompt_seconds;
@@ -116,6 +118,7 @@ static void put_usage(json_text *out, const sums *s)
     put_count(out, ",\"rejected_prediction_tokens\":", s->drafted - s->accepted);
     put_count(out, "},\"descent_steps\":", s->steps);
     if (s->readings) put_count(out, ",\"descent_readings\":", s->readings);
+    if (s->energies) put_count(out, ",\"descent_energies\":", s->energies);
     json_text_put(out, "}");
 }
 

@@ -122,8 +122,7 @@ typedef struct later_field {
 static const char *const histories[] = {"own", "latest", "last", NULL};
 static const char *const methods[] = {"plain", "anderson", NULL};
 
-static const later_field of_descent[] = {
-    {.name = "history", .words = histories}, {.name = NULL}};
+static const later_field of_descent[] = {{.name = "history", .words = histories}, {.name = NULL}};
 static const later_field of_solver[] = {
     {.name = "method", .words = methods}, {.name = "nstep", .number = 5}, {.name = "residual", .number = 1e-4}, {.name = NULL}};
 
@@ -183,21 +182,41 @@ static bool descends(const descent_model_info *info)
     return false;
 }
 
+/* The criterion is one that this model's descents can be asked. */
+static void check_criterion(const request_reader *r, const fields *exit, descent_exit_criterion criterion)
+{
+    const descent_model_info *info = r->out->model->info;
+    const char *name = descent_exit_name(criterion);
+    if (!descends(info))
+        (void)fields_fail(exit, "criterion", NULL, "is %s, but model %s does not descend an energy: expected none", name,
+                          r->out->model->id);
+    else if (criterion >= DESCENT_EXIT_ENTROPY && !info->deepens)
+        (void)fields_fail(
+            exit, "criterion", NULL,
+            "is %s, but the layers of model %s (%s) descend one after another, and only the end of the last says what "
+            "follows: expected none, state, cosine or energy",
+            name, r->out->model->id, info->family);
+}
+
+static float read_threshold(const fields *exit, descent_exit_criterion criterion)
+{
+    double usual = (double)descent_exit_default_threshold(criterion);
+    if (criterion == DESCENT_EXIT_ARGMAX) return (float)fields_integer(exit, "threshold", 1, DESCENT_MAX_STEPS, (int64_t)usual);
+    return (float)fields_real(exit, "threshold", 0, 1e6, false, usual);
+}
+
 static void read_exit(const request_reader *r, const fields *f)
 {
-    static const char *const criteria[] = {"none", "state", "cosine", "energy", "entropy", "kl", "argmax", NULL};
     static const char *const names[] = {"criterion", "threshold", "min_steps", "check_every", "in_prompt", NULL};
-    enum { NONE, STATE };
+    const char *criteria[DESCENT_EXIT_ARGMAX + 2] = {NULL};
+    for (size_t i = 0; i <= DESCENT_EXIT_ARGMAX; i++) criteria[i] = descent_exit_name((descent_exit_criterion)i);
     fields exit = fields_object(f, "exit", "descent.exit");
     fields_only(&exit, names);
-    size_t criterion = request_word(&exit, "criterion", criteria);
-    if (criterion > STATE) not_yet(&exit, "criterion", criteria[criterion], "none or state");
-    if (criterion == STATE && !descends(r->out->model->info))
-        (void)fields_fail(&exit, "criterion", NULL, "is state, but model %s does not descend an energy: expected none",
-                          r->out->model->id);
+    descent_exit_criterion criterion = (descent_exit_criterion)request_word(&exit, "criterion", criteria);
+    if (criterion != DESCENT_EXIT_NONE) check_criterion(r, &exit, criterion);
     r->out->exit = (descent_exit){
-        .criterion = criterion == STATE ? DESCENT_EXIT_STATE : DESCENT_EXIT_NONE,
-        .threshold = (float)fields_real(&exit, "threshold", 0, 1e6, false, 0.03),
+        .criterion = criterion,
+        .threshold = read_threshold(&exit, criterion),
         .min_steps = (uint16_t)fields_integer(&exit, "min_steps", 1, DESCENT_MAX_STEPS, 1),
         .check_every = (uint16_t)fields_integer(&exit, "check_every", 1, DESCENT_MAX_STEPS, 1),
     };

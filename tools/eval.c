@@ -206,9 +206,9 @@ int command_eval(int argc, char **argv)
         cli_text('T', "steps", "T[,T...]", &options.steps,
                  "recursion depths, such as 1,2,4 or 1-32:4, or 1x1,3x2 or 1-4x1-4 (attention x MLP); the "
                  "trained depth by default"),
-        cli_text(0, "exit", "state:X", &options.exit,
-                 "tokens stop early, once a step moves g by less than X of its length; state:X:MIN:EVERY checks after MIN "
-                 "steps and every EVERY more"),
+        cli_text(0, "exit", "HOW", &options.exit,
+                 "tokens stop early: state:X once a step moves g by less than X of its length; likewise cosine, energy, "
+                 "entropy, kl, argmax:N; state:X:MIN:EVERY checks after MIN steps and every EVERY more"),
         cli_text(0, "against", "MODEL", &options.against, "with --file: another model, to compare this one's predictions with"),
         cli_choice(0, "against-page-type", &options.against_page_type, page_type_names,
                    "numbers that other model's history is kept in; those of --page-type by default"),

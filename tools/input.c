@@ -131,11 +131,21 @@ int read_draft_steps(const cli_command *command, const char *text, int *steps)
     return EXIT_SUCCESS;
 }
 
+static int wrong_exit(const cli_command *command, const char *text)
+{
+    return cli_usage_error(
+        command,
+        "--exit must be none or CRITERION:THRESHOLD:MIN_STEPS:EVERY, the criterion one of state, cosine, energy, "
+        "entropy, kl and argmax, the threshold a number of at least 0 (of argmax an integer from 1) and two "
+        "integers from 1 to %u, the last ones left out at will; got \"%s\"",
+        DESCENT_MAX_STEPS, text);
+}
+
 int read_exit(const cli_command *command, const char *text, descent_exit *exit)
 {
     *exit = (descent_exit){.criterion = DESCENT_EXIT_NONE};
     if (!text || !strcmp(text, "none")) return EXIT_SUCCESS;
-    char items[4][32] = {"", "0.03", "1", "1"};
+    char items[4][32] = {"", "", "1", "1"};
     const char *rest = text;
     size_t n = 0;
     for (; rest && n < 4; n++) {
@@ -143,20 +153,17 @@ int read_exit(const cli_command *command, const char *text, descent_exit *exit)
         snprintf(items[n], sizeof items[n], "%.*s", (int)(length < sizeof items[n] ? length : 0), rest);
         rest = rest[length] ? rest + length + 1 : NULL;
     }
-    double threshold;
-    int64_t least, every;
-    if (rest || strcmp(items[0], "state") != 0 || !cli_read_real(items[1], &threshold) || !(threshold >= 0) ||
-        !(threshold <= FLT_MAX) || !cli_read_integer(items[2], 1, DESCENT_MAX_STEPS, &least) ||
-        !cli_read_integer(items[3], 1, DESCENT_MAX_STEPS, &every))
-        return cli_usage_error(
-            command,
-            "--exit must be none or state:THRESHOLD:MIN_STEPS:EVERY, a number of at least 0 and two integers "
-            "from 1 to %u, the last ones left out at will; got \"%s\"",
-            DESCENT_MAX_STEPS, text);
-    *exit = (descent_exit){.criterion = DESCENT_EXIT_STATE,
-                           .threshold = (float)threshold,
-                           .min_steps = (uint16_t)least,
-                           .check_every = (uint16_t)every};
+    descent_exit_criterion criterion = DESCENT_EXIT_STATE;
+    while (descent_exit_name(criterion) && strcmp(descent_exit_name(criterion), items[0]) != 0) criterion++;
+    double threshold = (double)descent_exit_default_threshold(criterion);
+    int64_t count = 1, least, every;
+    bool counts = criterion == DESCENT_EXIT_ARGMAX;
+    if (rest || !descent_exit_name(criterion) || (n > 1 && !cli_read_real(items[1], &threshold)) || !(threshold >= 0) ||
+        !(threshold <= FLT_MAX) || (n > 1 && counts && !cli_read_integer(items[1], 1, DESCENT_MAX_STEPS, &count)) ||
+        !cli_read_integer(items[2], 1, DESCENT_MAX_STEPS, &least) || !cli_read_integer(items[3], 1, DESCENT_MAX_STEPS, &every))
+        return wrong_exit(command, text);
+    *exit = (descent_exit){
+        .criterion = criterion, .threshold = (float)threshold, .min_steps = (uint16_t)least, .check_every = (uint16_t)every};
     return EXIT_SUCCESS;
 }
 

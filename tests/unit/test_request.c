@@ -222,6 +222,14 @@ static void early_exit(void **state)
     assert_true(r.exit.criterion == DESCENT_EXIT_STATE && r.exit.threshold == 0.0f);
     assert_true(r.exit.min_steps == 2 && r.exit.check_every == 65535 && r.exit_after_prompt);
     request_release(&r);
+    for (descent_exit_criterion c = DESCENT_EXIT_STATE; descent_exit_name(c); c++) { /* each has a threshold of its own */
+        char body[160];
+        (void)snprintf(body, sizeof body, "{'model': 'chars', 'prompt': 'a', 'descent': {'exit': {'criterion': '%s'}}}",
+                       descent_exit_name(c));
+        r = reads(REQUEST_COMPLETION, body);
+        assert_true(r.exit.criterion == c && r.exit.threshold == descent_exit_default_threshold(c));
+        request_release(&r);
+    }
 }
 
 /* Fields of later versions take their default value. */

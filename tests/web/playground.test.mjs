@@ -47,7 +47,7 @@ test("two panes show what the server gives at their T with the same seed", async
   await page.getByLabel("T, as a number").nth(1).fill("6");
   await page.getByLabel("T, as a number").nth(1).blur();
   await generate(page).click();
-  await says(page.getByRole("status"), /Seed 11\. Both texts begin with the same \d+ characters/);
+  await says(page.getByRole("status"), /Seed 11\. Characters in common at the beginning: \d+\./);
   for (const [number, steps] of [[1, 2], [2, 6]]) {
     const answer = await ask({ model: "nrgpt-shakespeare", prompt: "JULIET:\n", seed: 11, max_tokens: 60, temperature: 0.7, descent: { steps } });
     assert.equal(await textOf(page, number), answer.choices[0].text);
@@ -56,7 +56,7 @@ test("two panes show what the server gives at their T with the same seed", async
     assert.match(told, /first token\s+[\d.]+ m?s\s+tokens\/s\s+[\d,.]+\s+tokens\s+60\s+token-steps\s+\d+\s+end\s+length/);
   }
   const [first, second] = [await textOf(page, 1), await textOf(page, 2)];
-  const common = Number(/same (\d+)/.exec(await page.locator("p[role=status]").innerText())[1]);
+  const common = Number(/beginning: (\d+)/.exec(await page.locator("p[role=status]").innerText())[1]);
   assert.equal(first.slice(0, common), second.slice(0, common));
   assert.notEqual(first[common], second[common]);
   assert.equal(await page.locator("mark").count(), 2);

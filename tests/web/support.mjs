@@ -20,7 +20,7 @@ let browser;
 const closers = [];
 before(async () => {
   // As root, as in containers, chromium's sandbox does not start.
-  browser = await chromium.launch({ executablePath: given("DESCENT_CHROMIUM"), args: ["--no-sandbox", "--disable-gpu"] });
+  browser = await chromium.launch({ executablePath: given("DESCENT_CHROMIUM"), args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"] });
 });
 after(async () => {
   for (const close of closers) await close();

@@ -4,7 +4,7 @@ import { json } from "./api.js";
 import { Chart, axis } from "./chart.jsx";
 import { color, ramp, scheme, series } from "./colors.js";
 import { Choice, Depth, descentField, Field, Go, MoreDescent, NumberField, Problem, useOfModel } from "./fields.jsx";
-import { depth as depthText, integer, number, seconds, shown } from "./format.js";
+import { depth as depthText, integer, number, rough, seconds, shown } from "./format.js";
 import { boxOf, cellAt, layOut, lineOf, paintLine } from "./map_canvas.js";
 import { isSample, textFor } from "./samples.js";
 import { useStore } from "./store.js";
@@ -110,7 +110,7 @@ function Found({ trace, ms }) {
         {integer(trace.tokens.length)} tokens, T = {depthText(trace.depth)}, {integer(trace.usage.descent_steps)} token-steps,{" "}
         {seconds(ms / 1000)}
         {about.loss !== null && <>; {number(about.loss)} nats a token over {integer(about.scored)}</>}
-        {about.rises !== null && <>; dE_own &gt; 0 in {number(100 * about.rises)}% of steps</>}
+        {about.rises !== null && <>; dE_own &gt; 0 in {rough(100 * about.rises)}% of steps</>}
       </p>
       <div class="map-and-readout">
         <Map trace={trace} rows={rows} quantity={quantity} ranges={ranges} cell={inside} onPin={setPinned} onOver={setOver} />

@@ -248,7 +248,7 @@ export function Playground({ model, most, defaults, onMap }) {
           {usedSeed !== null && `Seed ${usedSeed}. `}
           {common !== null && (common === states[0].text.length && common === states[1].text.length
             ? "Both texts are the same."
-            : `Both texts begin with the same ${integer(common)} characters; the next one is marked.`)}
+            : `Characters in common at the beginning: ${integer(common)}. The next one is marked.`)}
         </p>
       </div>
     </div>

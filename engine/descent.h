@@ -486,6 +486,30 @@ DESCENT_API descent_code descent_sequence_intervene(descent_sequence *sequence, 
 DESCENT_API descent_code descent_sequence_start(descent_sequence *sequence, descent_site site, const float *x,
                                                 descent_status *status);
 
+/* A state, where it is, or where a token starts with it. */
+typedef struct descent_state {
+    descent_site site;
+    const float *values; /* [C] finite */
+} descent_state;
+
+typedef struct descent_change {
+    descent_state state;
+    descent_intervention how;
+} descent_change;
+
+/* Reaching into a generation's prompt: as descent_sequence_intervene and descent_sequence_start, all of it said beforehand. At
+ * most one of starts, previous and noise. */
+typedef struct descent_reach {
+    const descent_change *changes; /* [n_changes], in order */
+    size_t n_changes;
+    const descent_state *starts; /* [n_starts], at most one a position; the other tokens start from their embedding */
+    size_t n_starts;
+    bool previous; /* x(0) of every token but the first is the last state of the one before, so that they run one after another */
+    float noise;   /* sigma >= 0: x(0) = e + sigma |e| / sqrt(C) xi, e the embedding, xi standard normal, drawn from (noise_seed,
+                      position) alone */
+    int64_t noise_seed;
+} descent_reach;
+
 /* ---- Batch ----------------------------------------------------------------------------------------------------- */
 
 typedef struct descent_batch descent_batch;
@@ -661,6 +685,7 @@ typedef struct descent_generation_options {
     int observe;         /* DESCENT_OBSERVE_...: the rows that choose tokens, from the prompt's last on, are reported to
                             `observe`, each step once; shares no pages */
     bool observe_prompt; /* the prompt's other rows too */
+    const descent_reach *reach; /* copied; NULL: nothing. Such a generation shares no pages and drafts nothing */
     descent_generation *like; /* a generation submitted before, with the same prompt, depth, motion and group: this one
                                  waits for its prompt, to share the pages. Whoever differs, shares none, or has ended meanwhile
                                  (nothing is read through the handle) is not waited for; nor is one in the background, but by

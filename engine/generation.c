@@ -126,7 +126,7 @@ descent_code generation_create(const descent_model *model, const descent_generat
                                          .motion = options->motion,
                                          .exit = options->exit,
                                          .share_group = options->share_group,
-                                         .no_sharing = options->read_prompt || options->observe};
+                                         .no_sharing = options->read_prompt || options->observe || options->reach};
     if ((code = sequence_complete_options(model, &sequence, status)) != DESCENT_OK) return code;
     if ((code = check_drafts(info, options, sequence.depth, status)) != DESCENT_OK) return code;
     size_t room = info->context + (size_t)1 - options->prompt_count; /* a full context still gives one token */
@@ -136,13 +136,15 @@ descent_code generation_create(const descent_model *model, const descent_generat
     g->sampling = options->sampling;
     g->read_prompt = options->read_prompt;
     g->background = options->background;
-    bool drafts = info->deepens && !options->observe && sequence.exit.criterion == DESCENT_EXIT_NONE;
+    bool drafts = info->deepens && !options->observe && !options->reach && sequence.exit.criterion == DESCENT_EXIT_NONE;
     g->draft_steps = drafts ? options->draft_steps : 0;
     g->observe = options->observe;
     g->observe_from = options->observe_prompt ? 0 : g->prompt_count - 1;
     g->calls = options->calls;
     g->user = options->user;
-    if ((code = copy_arrays(g, options, status)) != DESCENT_OK) {
+    code = copy_arrays(g, options, status);
+    if (code == DESCENT_OK) code = reach_copy(model, sequence.depth, options->reach, g->prompt_count, &g->reach, status);
+    if (code != DESCENT_OK) {
         generation_free(g);
         return code;
     }
@@ -164,6 +166,7 @@ descent_code generation_create_reading(const uint32_t *prompt, size_t count, con
 void generation_free(descent_generation *g)
 {
     sweep_free(g->sweep);
+    reach_free(g->reach);
     free(g->tokens);
     free(g->reported);
     free(g->seen);
@@ -200,6 +203,7 @@ descent_code generation_begin(descent_generation *g, descent_cache *cache, desce
     if (code != DESCENT_OK) return code;
     if (g->sweep) sequence->private_from = sweep_private_from(g->sweep);
     code = descent_sequence_append(sequence, g->tokens, g->count, status);
+    if (code == DESCENT_OK && g->reach) code = reach_apply(g->reach, sequence, status);
     if (code != DESCENT_OK) {
         descent_sequence_destroy(sequence);
         return code;
@@ -279,6 +283,11 @@ descent_code generation_take_rows(descent_generation *g, descent_batch *batch, s
     descent_code code = append_up_to(g, g->count, status);
     if (code != DESCENT_OK) return code;
     most = observe_in_time(g, most);
+    if (reach_follows(g->reach)) {
+        if (g->sequence->rows > 0) return descent_ok(status);
+        if ((code = reach_next(g->sequence, status)) != DESCENT_OK) return code;
+        most = most > 0;
+    }
     return most > 0 ? descent_batch_add(batch, g->sequence, most, added, status) : descent_ok(status);
 }
 

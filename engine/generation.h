@@ -8,6 +8,7 @@
 
 #include "cache.h"
 #include "draft.h"
+#include "reach.h"
 
 #include <stdatomic.h>
 
@@ -25,6 +26,7 @@ struct descent_generation {
     descent_sequence_options options;
     bool read_prompt, background;
     int draft_steps; /* as asked; 0 where nothing may be drafted */
+    descent_reach *reach; /* a copy; NULL: nothing */
     int observe;
     size_t observe_from; /* the first position whose rows are reported */
     descent_generation_calls calls;

@@ -33,20 +33,18 @@ uint64_t descent_sequence_logits_read(const descent_sequence *s)
     return s->logits_read;
 }
 
-/* The site exists, and `values` are C finite numbers. */
-static descent_code check_site(const descent_sequence *s, descent_site site, const float *values, uint32_t *progress,
-                               descent_status *status)
+descent_code site_check(const descent_model *model, descent_depth depth, descent_site site, const float *values,
+                        uint32_t *progress, descent_status *status)
 {
-    const descent_model *model = s->cache->model;
     const descent_model_info *info = &model->info;
     if (site.position >= info->context)
         return descent_fail(status, DESCENT_BAD_ARGUMENT, "position %zu; the context of %s holds %u tokens", site.position,
                             info->name, info->context);
-    if (!model->family->progression->find(model, s->depth, site, progress)) {
+    if (!model->family->progression->find(model, depth, site, progress)) {
         uint32_t kind = site.kind < info->kinds ? site.kind : 0;
         return descent_fail(status, DESCENT_BAD_ARGUMENT,
                             "no step %u of kind %u in layer %u: %u layers, %u kinds, %u steps of %s", site.step, site.kind,
-                            site.layer, info->layers, info->kinds, sublayer_steps(s->depth, kind), info->kind_names[kind]);
+                            site.layer, info->layers, info->kinds, sublayer_steps(depth, kind), info->kind_names[kind]);
     }
     for (uint32_t c = 0; c < info->width; c++)
         if (!isfinite(values[c]))
@@ -69,7 +67,7 @@ descent_code descent_sequence_intervene(descent_sequence *s, descent_site site, 
     descent_code code = outside_batch(s, "intervene", status);
     if (code != DESCENT_OK) return code;
     if (how > DESCENT_ADD_G) return descent_fail(status, DESCENT_BAD_ARGUMENT, "intervention %d; expected 0 to 3", (int)how);
-    if ((code = check_site(s, site, values, &progress, status)) != DESCENT_OK) return code;
+    if ((code = site_check(s->cache->model, s->depth, site, values, &progress, status)) != DESCENT_OK) return code;
     if (site.position < s->length && sequence_progress(s, site.position) > progress)
         return descent_fail(status, DESCENT_BAD_ARGUMENT, "token %zu has run step %u already: intervene before it does",
                             site.position, site.step);
@@ -143,7 +141,7 @@ descent_code descent_sequence_start(descent_sequence *s, descent_site site, cons
     if (code != DESCENT_OK) return code;
     if (site.position >= s->length)
         return descent_fail(status, DESCENT_BAD_ARGUMENT, "position %zu of a sequence of %zu tokens", site.position, s->length);
-    if ((code = check_site(s, site, x, &progress, status)) != DESCENT_OK) return code;
+    if ((code = site_check(model, s->depth, site, x, &progress, status)) != DESCENT_OK) return code;
     if (!model->info.deepens && site.step != 0)
         return descent_fail(status, DESCENT_UNSUPPORTED,
                             "a %s token starts at step 0 of a sub-layer, whose input is its x; step %u needs that "

@@ -113,6 +113,10 @@ void sequence_begin_token(const descent_sequence *s, size_t position);
 /* Forgets starts from position `first` on. */
 void sequence_drop_starts(descent_sequence *s, size_t first);
 
+/* The site exists at that depth, and `values` are C finite numbers. *progress: how far a token has come there. */
+descent_code site_check(const descent_model *model, descent_depth depth, descent_site site, const float *values,
+                        uint32_t *progress, descent_status *status);
+
 /* Applies the interventions on x (or on g, where `on_g`) at a place to values [C]. True where there was one. */
 bool sequence_intervene(const descent_sequence *s, size_t position, place where, bool on_g, float *values);
 

@@ -11,7 +11,10 @@ static void put_text(json_text *out, const char *text)
 
 const answer_kind *answer_kind_of(const job *j)
 {
+    static const answer_kind file = {.id_prefix = "states-"}; /* a file: answer_states */
     switch (j->request.kind) {
+    case REQUEST_STATES:
+        return &file;
     case REQUEST_CHAT:
         return &answer_chat;
     case REQUEST_TRACE:

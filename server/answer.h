@@ -29,6 +29,9 @@ typedef struct answer_kind {
 extern const answer_kind answer_completion, answer_chat, answer_trace;
 const answer_kind *answer_kind_of(const job *j);
 
+/* The file of states, into t->written; on any thread, as answer_text. */
+void answer_states(job_text *t);
+
 const char *answer_finish_reason(const job_text *t); /* "stop", "length" */
 
 /* A text's part of an answer, into t->written: of a text that has ended its choice in a whole answer; of a stream the chunks of

@@ -150,7 +150,8 @@ static int choose_flags_of(const generation_request *r)
 
 static int observes(const generation_request *r, const job_text *t)
 {
-    return (traces(r) ? tracer_flags(&t->trace) : 0) | choose_flags_of(r);
+    int flags = r->states ? DESCENT_OBSERVE_STATE | DESCENT_OBSERVE_FINAL : 0;
+    return flags | (traces(r) ? tracer_flags(&t->trace) : 0) | choose_flags_of(r);
 }
 
 /* ---- Submitting --------------------------------------------------------------------------------------------------- */
@@ -161,11 +162,14 @@ static bool open_texts(job *j, api_error *error)
     descent_status status;
     for (size_t i = 0; i < j->n_texts; i++) {
         job_text *t = &j->texts[i];
+        if (r->states) t->states = states_create(r->model->info, &r->states->choice, r->states->most);
+        if (r->states && !t->states) return no_memory(error);
         transcript_options options = {.request = r,
                                       .prompt = t->prompt,
                                       .live = r->stream,
                                       .score = ranks(j),
                                       .trace = traces(r) ? &t->trace : NULL,
+                                      .states = t->states,
                                       .candidate = choose_flags_of(r) ? &j->candidates[i] : NULL,
                                       .wake = wake,
                                       .user = j};
@@ -193,7 +197,8 @@ static bool submit(job *j, job_text *t, api_error *error)
         .share_group = with->share_cache ? 0 : j->exchange->key_group,
         .read_prompt = transcript_reads_prompt(&t->transcript),
         .observe = observes(r, t),
-        .observe_prompt = r->kind == REQUEST_TRACE,
+        .observe_prompt = r->kind == REQUEST_TRACE || r->states,
+        .reach = r->states ? &r->states->reach : NULL,
         .calls = {.chosen = transcript_chosen, .ended = transcript_ended, .observe = transcript_observe},
         .user = &t->transcript};
     if (r->exit_after_prompt) options.exit.first = (uint32_t)options.prompt_count;
@@ -310,7 +315,10 @@ static void end_well(job *j)
 {
     exchange *x = j->exchange;
     json_text_clear(&j->out);
-    if (j->streaming) {
+    if (j->request.states) {
+        json_text_bytes(&j->out, j->texts[0].written.text, j->texts[0].written.bytes);
+        j->out.failed |= j->texts[0].written.failed;
+    } else if (j->streaming) {
         for (size_t i = 0; i < j->n_texts; i++)
             if (!j->texts[i].finished) answer_finish(j, &j->texts[i]);
         answer_end(j);
@@ -323,6 +331,8 @@ static void end_well(job *j)
     } else if (j->streaming) {
         http_stream_write(x->request, j->out.text, j->out.bytes);
         http_stream_end(x->request);
+    } else if (j->request.states) {
+        http_reply(x->request, 200, "application/octet-stream", j->out.text, j->out.bytes);
     } else {
         exchange_reply_text(x, 200, j->out.text, j->out.bytes);
     }
@@ -333,6 +343,7 @@ static void job_close(job *j)
     for (size_t i = 0; i < j->n_texts; i++) {
         if (j->texts[i].opened) transcript_close(&j->texts[i].transcript);
         if (j->candidates) candidate_release(&j->candidates[i]);
+        states_destroy(j->texts[i].states);
         record_release(&j->texts[i].record);
         json_text_release(&j->texts[i].written);
     }
@@ -353,7 +364,9 @@ static bool is_read(const job *j)
 
 static void write_record(job_text *t)
 {
-    if (t->job->streaming)
+    if (t->states)
+        answer_states(t);
+    else if (t->job->streaming)
         answer_pieces(t);
     else
         answer_text(t);
@@ -392,7 +405,7 @@ static void on_written(uv_work_t *work, int status)
 static void write_text(job_text *t)
 {
     const record *r = &t->record;
-    bool is_long = r->traces || r->n_tokens + r->n_top > WRITTEN_AT_ONCE;
+    bool is_long = t->states || r->traces || r->n_tokens + r->n_top > WRITTEN_AT_ONCE;
     t->writing.data = t;
     if (is_long && uv_queue_work(t->job->service->loop, &t->writing, write_aside, on_written) == 0) {
         t->job->n_writing++;
@@ -644,6 +657,11 @@ void endpoint_chat(exchange *x)
 void endpoint_trace(exchange *x)
 {
     reading_start(x, REQUEST_TRACE, read_request, begin);
+}
+
+void endpoint_states(exchange *x)
+{
+    reading_start(x, REQUEST_STATES, read_request, begin);
 }
 
 /* ---- Up and down -------------------------------------------------------------------------------------------------- */

@@ -22,6 +22,7 @@ typedef struct job_text {
     uint32_t index; /* of its choice in the answer; UINT32_MAX: not among the best */
     transcript transcript;
     tracer_options trace;
+    states_record *states; /* gathered; NULL: none are asked for */
     bool opened, submitted;
     descent_generation *generation;
     record record;      /* of a stream: what is about to be sent; else, at the end, everything, until it is written */

@@ -10,7 +10,7 @@
 
 enum { IN_COMPLETION = 1 << REQUEST_COMPLETION, IN_CHAT = 1 << REQUEST_CHAT, IN_TRACE = 1 << REQUEST_TRACE };
 enum { IN_TEXT = IN_COMPLETION | IN_CHAT, IN_ALL = IN_TEXT | IN_TRACE };
-enum { IN_SCALING = 1 << REQUEST_SCALING, IN_ANY = IN_ALL | IN_SCALING };
+enum { IN_SCALING = 1 << REQUEST_SCALING, IN_STATES = 1 << REQUEST_STATES, IN_ANY = IN_ALL | IN_SCALING | IN_STATES };
 
 request_limits request_limits_defaults(void)
 {
@@ -246,7 +246,14 @@ static const struct {
     unsigned kinds;
 } known[] = {
     {"model", IN_ANY},
-    {"prompt", IN_COMPLETION | IN_TRACE},
+    {"prompt", IN_COMPLETION | IN_TRACE | IN_STATES},
+    {"of", IN_STATES},
+    {"positions", IN_STATES},
+    {"layers", IN_STATES},
+    {"kinds", IN_STATES},
+    {"t", IN_STATES},
+    {"start", IN_STATES},
+    {"intervene", IN_STATES},
     {"messages", IN_CHAT},
     {"descent", IN_ANY},
     {"reasoning_effort", IN_ANY},
@@ -279,7 +286,7 @@ static const struct {
     {"min_tokens", IN_ALL},
     {"stream", IN_TEXT | IN_SCALING},
     {"stream_options", IN_TEXT},
-    {"parse_special", IN_TEXT},
+    {"parse_special", IN_TEXT | IN_STATES},
     {"tools", IN_ALL},
     {"functions", IN_ALL},
     {"tool_choice", IN_ALL},
@@ -338,6 +345,18 @@ static void read_experiment(const request_reader *r, int64_t seed)
     request_read_scaling(r);
 }
 
+static void read_states(const request_reader *r, int64_t seed)
+{
+    r->out->n = r->out->best_of = 1;
+    r->out->sampling.seed = seed; /* which nothing draws with */
+    r->out->parse_special = fields_bool(&r->top, "parse_special", false);
+    request_read_depth(r);
+    if (r->out->trace)
+        (void)fields_fail(&r->top, "descent.trace", NULL, "is true: expected false, /v1/descent/trace is where descents are traced");
+    request_read_prompts(r);
+    request_read_states(r);
+}
+
 bool request_read(request_kind kind, const char *body, size_t bytes, const model_set *models, const request_limits *limits,
                   int64_t seed, generation_request *out, api_error *error)
 {
@@ -347,7 +366,9 @@ bool request_read(request_kind kind, const char *body, size_t bytes, const model
     r.top.object = fields_parse(body, bytes, limits->json_depth, error);
     if (r.top.object && read_model(&r, models)) {
         check_passing(&r.top);
-        (kind == REQUEST_SCALING ? read_experiment : read_generation)(&r, seed);
+        (kind == REQUEST_SCALING  ? read_experiment
+         : kind == REQUEST_STATES ? read_states
+                                  : read_generation)(&r, seed);
         note_unknown(&r);
     }
     json_decref(r.top.object);
@@ -365,6 +386,7 @@ void request_release(generation_request *request)
     free((void *)request->sampling.bias);
     free(request->track);
     scaling_plan_free(request->scaling);
+    states_request_free(request->states);
     free(request->model_name);
     free(request->unknown_field);
     *request = (generation_request){.model = NULL};

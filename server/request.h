@@ -10,6 +10,7 @@
 #include "fields.h"
 #include "models.h"
 #include "request_scaling.h"
+#include "request_states.h"
 #include "text_stream.h"
 #include "trace.h"
 
@@ -27,7 +28,7 @@ request_limits request_limits_defaults(void);
 
 enum { REQUEST_MOST_LOGPROBS = 20 };
 
-typedef enum request_kind { REQUEST_COMPLETION, REQUEST_CHAT, REQUEST_TRACE, REQUEST_SCALING } request_kind;
+typedef enum request_kind { REQUEST_COMPLETION, REQUEST_CHAT, REQUEST_TRACE, REQUEST_SCALING, REQUEST_STATES } request_kind;
 
 typedef struct prompt {
     uint32_t *tokens; /* [count], owned */
@@ -62,6 +63,7 @@ typedef struct generation_request {
     char *unknown_field; /* the first top-level field that nobody knows, for the log; NULL: none */
     uint32_t *track;     /* trace: token ids to follow, [n_track], TRACE_MOST_TRACKED at most */
     size_t n_track;
+    states_request *states; /* states: of a text that is not continued; owned */
     scaling_plan *scaling; /* scaling: beside it the model, exit, motion, stream and nothing else; owned */
 } generation_request;
 

@@ -254,8 +254,9 @@ static int read_draft_steps(const request_reader *r, const fields *f)
 static void check_choose(const request_reader *r, const fields *f)
 {
     const generation_request *out = r->out;
-    if (out->kind == REQUEST_TRACE)
-        (void)fields_fail(f, "choose", NULL, "is set, but the trace of one text is asked for: expected null");
+    if (out->kind == REQUEST_TRACE || out->kind == REQUEST_STATES)
+        (void)fields_fail(f, "choose", NULL, "is set, but the %s of one text %s asked for: expected null",
+                          out->kind == REQUEST_TRACE ? "trace" : "states", out->kind == REQUEST_TRACE ? "is" : "are");
     else if (out->stream)
         (void)fields_fail(f, "choose", NULL,
                           "is set with stream, but the text is chosen when all are there: expected no stream");

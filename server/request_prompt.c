@@ -118,7 +118,7 @@ static bool read_tokens(const request_reader *r, const char *name, const json_t 
 static bool make_prompts(const request_reader *r, size_t count)
 {
     generation_request *out = r->out;
-    if (out->kind == REQUEST_TRACE && count > 1)
+    if ((out->kind == REQUEST_TRACE || out->kind == REQUEST_STATES) && count > 1)
         return fields_fail(&r->top, "prompt", NULL, "is %zu prompts: expected one", count);
     uint32_t texts = request_texts_of_a_prompt(out);
     if (count > r->limits->sequences / texts)

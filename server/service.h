@@ -86,6 +86,7 @@ typedef void (*endpoint)(exchange *x);
 void endpoint_completions(exchange *x); /* job.c ... */
 void endpoint_chat(exchange *x);
 void endpoint_trace(exchange *x);
+void endpoint_states(exchange *x);
 void endpoint_scaling(exchange *x);  /* scaling.c */
 void endpoint_tokenize(exchange *x); /* tokens.c */
 void endpoint_detokenize(exchange *x);

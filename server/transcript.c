@@ -293,6 +293,7 @@ void transcript_observe(void *user, const descent_observation *seen)
 {
     transcript *t = user;
     if (t->tracer) tracer_observe(t->tracer, seen);
+    if (t->options.states) states_observe(t->options.states, seen);
     if (t->options.candidate) candidate_observe(t->options.candidate, seen);
 }
 

@@ -86,7 +86,7 @@ def test_the_server_gives_this_document(server):
 def test_every_endpoint_is_described():
     """Those of the interface's table that are there."""
     assert {path for _, path in OPERATIONS} == {
-        "/health", "/ready", "/v1/models", "/v1/models/{id}", "/v1/completions", "/v1/chat/completions", "/v1/descent/trace",
+        "/health", "/ready", "/v1/models", "/v1/models/{id}", "/v1/completions", "/v1/chat/completions", "/v1/descent/trace", "/v1/descent/states",
         "/v1/descent/scaling", "/tokenize", "/detokenize", "/tokenizer_info", "/metrics", "/props", "/openapi.json", "/", "/app.js", "/app.css"}
 
 
@@ -106,7 +106,7 @@ def test_request_example(server, method, path, name):
     assert status == 200, answer
     kind = headers.get_content_type()
     assert kind == ("text/event-stream" if body and body.get("stream") else kind)
-    check_answer(method, path, status, kind, answer.decode())
+    check_answer(method, path, status, kind, answer.decode("latin-1" if kind == "application/octet-stream" else "utf-8"))
     example = operation(method, path)["responses"]["200"]["content"][kind]["examples"].get(name)
     if example and kind == "application/json":
         assert shape(json.loads(answer)) == shape(example["value"])

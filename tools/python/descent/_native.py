@@ -123,6 +123,19 @@ class Rate(Structure):
     _fields_ = [("low", c_double), ("high", c_double), ("off_diagonal", c_double)]
 
 
+class State(Structure):
+    _fields_ = [("site", Site), ("values", POINTER(c_float))]
+
+
+class Change(Structure):
+    _fields_ = [("state", State), ("how", c_int)]
+
+
+class Reach(Structure):
+    _fields_ = [("changes", POINTER(Change)), ("n_changes", c_size_t), ("starts", POINTER(State)), ("n_starts", c_size_t),
+                ("previous", c_bool), ("noise", c_float), ("noise_seed", c_int64)]
+
+
 class BatchOptions(Structure):
     _fields_ = [("max_rows", c_uint32), ("threads", c_uint32)]
 
@@ -179,7 +192,7 @@ class GenerationOptions(Structure):
     _fields_ = [
         ("prompt", POINTER(c_uint32)), ("prompt_count", c_size_t), ("limit", c_size_t), ("sampling", Sampling),
         ("depth", Depth), ("motion", Motion), ("exit", Exit), ("draft_steps", c_int), ("share_group", c_uint64),
-        ("read_prompt", c_bool), ("observe", c_int), ("observe_prompt", c_bool), ("like", c_void_p), ("background", c_bool), ("calls", GenerationCalls),
+        ("read_prompt", c_bool), ("observe", c_int), ("observe_prompt", c_bool), ("reach", POINTER(Reach)), ("like", c_void_p), ("background", c_bool), ("calls", GenerationCalls),
         ("user", c_void_p),
     ]
 
@@ -279,6 +292,7 @@ STRUCTS = {
     "descent_tokenizer_info": TokenizerInfo, "descent_text_part": TextPart, "descent_cache_options": CacheOptions,
     "descent_cache_usage": CacheUsage,
     "descent_sequence_options": SequenceOptions, "descent_site": Site, "descent_observation": Observation, "descent_rate": Rate,
+    "descent_state": State, "descent_change": Change, "descent_reach": Reach,
     "descent_batch_options": BatchOptions, "descent_step_report": StepReport, "descent_reading": Reading,
     "descent_logit_bias": LogitBias, "descent_sampling": Sampling, "descent_scheduler_options": SchedulerOptions,
     "descent_choice": Choice, "descent_generation_report": GenerationReport, "descent_generation_calls": GenerationCalls,

@@ -457,9 +457,7 @@ static void settle(descent_batch *b, size_t n, descent_step_report *report)
         report->diverged += s->ended != DESCENT_OK;
         mark_pages(b, s);
         sequence_count(s);
-        /* Rows that will read their energy at x(T) have had a plane made for it in every page before theirs: the sequence keeps
-         * these pages until they have left. */
-        if (!measures(s)) sequence_publish(s, false);
+        sequence_publish(s, false);
     }
 }
 

@@ -745,8 +745,10 @@ static void the_first_sweep_goes_first(void **state)
         a->depths[0] = b->depths[0];
         a->options.how.exit.criterion = b->options.how.exit.criterion = DESCENT_EXIT_NONE;
         a->options.count = 80;
+        b->options.count = 20;
         a->options.first = b->options.first = 1;
-        for (size_t i = 0; i < 80; i++) a->tokens[i] = (uint32_t)(i * 7 % e.model.vocab);
+        for (size_t i = 0; i < 80; i++) a->tokens[i] = b->tokens[i] = (uint32_t)((i * 7 + 3) % e.model.vocab);
+        b->tokens[0] = (b->tokens[0] + 1) % (uint32_t)e.model.vocab;
         run_pair(&e, a, b, 8);
         assert_true(a->order < b->order);
         free(a);

@@ -118,7 +118,7 @@ static double joules(const scaling_row *row, int which)
 
 static void fill_table(const scale_result *result, const scaling_row *rows, table *t)
 {
-    const int main = scale_main_metric(result->of);
+    const int main = (int)scale_main_metric(result->of);
     const bool texts = result->of->kind == SCALE_TEXTS;
     const char *number = texts ? "%.4f" : "%.3f";
     for (size_t i = 0; i < t->n_rows; i++) snprintf(cell(t, i), CELL, "%s", result->of->depths[i].text);
@@ -147,7 +147,7 @@ static void fill_table(const scale_result *result, const scaling_row *rows, tabl
 /* A bar from the worst row, which has none, to the best. */
 static void print_bar(const scale_result *result, size_t i, int cells)
 {
-    const int main = scale_main_metric(result->of);
+    const int main = (int)scale_main_metric(result->of);
     double best = NAN, worst = NAN, sign = main == DESCENT_METRIC_LOSS ? -1 : 1;
     for (size_t k = 0; k < result->of->n_depths; k++) {
         best = fmax(best, sign * result->rows[k].metrics[main].value);

@@ -66,6 +66,10 @@ test("the picture: points and intervals where the numbers are, axes with units, 
   const [[y0, v0], [y1, v1]] = [labels[0], labels.at(-1)];
   for (const [i, value] of [2, 1, 0.5].entries()) assert.ok(Math.abs(at[i][1] - (y0 + ((value - v0) * (y1 - y0)) / (v1 - v0))) < 0.3);
   assert.equal(text.match(/h8M/g).length, 3); // an interval each
+  const many = Array.from({ length: 32 }, (_, i) => ({ steps: i + 1, loss: 1, intervals: {} }));
+  const marks = [...svg(many, metric, { model: "m", trained: 4, about: "" }).matchAll(/x="([\d.]+)" y="374" text-anchor="middle">(\d+)</g)];
+  assert.deepEqual(marks.slice(0, 4).map(([, , steps]) => steps), ["1", "2", "3", "4"]);
+  for (const [i, [, at]] of marks.entries()) assert.ok(!i || at - marks[i - 1][1] >= 21.9); // room for each
   assert.doesNotMatch(svg(ROWS, metric, { model: "m", trained: 64, about: "" }), /trained T/);
   assert.match(svg(ROWS.slice(0, 1), metric, { model: "m", trained: 1, about: "" }), /cx="392.0"/);
 });

@@ -1,7 +1,7 @@
 // The playground: what it sends, what it shows, and how it bears a server that fails.
 import assert from "node:assert/strict";
 import test from "node:test";
-import { alert, begin, event, given, inFrontOf, model, open, pane, piece, says, shownText, textOf, URL_OPEN } from "./support.mjs";
+import { alert, begin, event, given, idle, inFrontOf, model, open, pane, piece, says, shownText, textOf, URL_OPEN } from "./support.mjs";
 
 const generate = (page) => page.getByRole("button", { name: "Generate" });
 const stop = (page) => page.getByRole("button", { name: "Stop" });
@@ -139,7 +139,20 @@ test("a text is stopped, keeps what is there, and frees the server", async (t) =
   await page.waitForFunction(() => document.querySelectorAll(".made")[1].textContent.length > 3);
   await page.keyboard.press("Escape");
   await says(pane(page, 1), "stopped");
-  for (let busy = true; busy;) busy = !/descent_requests_running 0\n/.test(await (await fetch(`${URL_OPEN}/metrics`)).text());
+  await idle();
+});
+
+test("another model ends what the one before was doing", async (t) => {
+  const page = await open(t);
+  await model(page).selectOption("long");
+  await page.getByLabel("Prompt").fill("a b c");
+  await endless(page);
+  await generate(page).click();
+  await page.waitForFunction(() => document.querySelectorAll(".made")[1].textContent.length > 3);
+  await model(page).selectOption("nrgpt-shakespeare");
+  await settled(page);
+  for (const number of [1, 2]) assert.equal(await textOf(page, number), "");
+  await idle();
 });
 
 test("a chat goes on with each pane's own answers", async (t) => {

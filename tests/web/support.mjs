@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createServer, request as ask } from "node:http";
 import { after, before } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 import { chromium } from "playwright-core";
 
 const axe = readFileSync(new URL("node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
@@ -61,6 +62,15 @@ export const alert = (page) => page.getByRole("alert").filter({ hasText: /./ });
 // Waits until the text of a locator fits.
 export async function says(locator, pattern) {
   await locator.filter({ hasText: pattern }).first().waitFor();
+}
+
+// Waits until no sequence runs: what a text that was stopped must bring about.
+export async function idle(url = URL_OPEN) {
+  const end = Date.now() + 30_000;
+  while (!/descent_requests_running 0\n/.test(await (await fetch(`${url}/metrics`)).text())) {
+    assert.ok(Date.now() < end, "sequences are still running");
+    await sleep(20);
+  }
 }
 
 // What axe-core calls serious or critical.

@@ -45,6 +45,7 @@ export function EnergyMap({ model, most, passed }) {
     void ask(passed.text, passed.depth);
   }, [passed]);
   useEffect(() => {
+    asking?.abort();
     setFound(null);
     setText((old) => (isSample(old) ? textFor(model.id) : old));
   }, [model.id]);

@@ -1,6 +1,7 @@
 // The page: its parts, which of them is shown (the address says, behind #), and the model all of them ask.
 import "uplot/dist/uPlot.min.css";
 import "./style.css";
+import "./views.css";
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { connect, connection, key, models, props, setKey } from "./api.js";

@@ -1,20 +1,11 @@
 // Generating: one prompt, two panes that differ in T and in nothing else, the same seed among them.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { Check, Choice, Depth, descentField, Field, Go, MoreDescent, NumberField, Problem, useOfModel } from "./fields.jsx";
+import { Check, Choice, Depth, descentField, Field, Go, Problem, useOfModel } from "./fields.jsx";
 import { integer, number, seconds } from "./format.js";
 import { createRun } from "./run.js";
 import { isSample, promptFor } from "./samples.js";
+import { Settings, SETTINGS, settingFields } from "./settings.jsx";
 import { useStore } from "./store.js";
-
-const SAMPLERS = [
-  ["top_p", { min: 0, max: 1, step: 0.05 }],
-  ["top_k", { min: 0, step: 1 }],
-  ["min_p", { min: 0, max: 1, step: 0.05 }],
-  ["typical_p", { min: 0, max: 1, step: 0.05 }],
-  ["repetition_penalty", { min: 0, step: 0.05 }],
-  ["presence_penalty", { min: -2, max: 2, step: 0.1 }],
-  ["frequency_penalty", { min: -2, max: 2, step: 0.1 }],
-];
 
 const scaled = (steps, by) =>
   steps === null || typeof steps === "number"
@@ -24,7 +15,7 @@ const scaled = (steps, by) =>
 function commonLength(a, b) {
   let n = 0;
   while (n < a.length && n < b.length && a[n] === b[n]) n++;
-  return n;
+  return /[\ud800-\udbff]/.test(a[n - 1] ?? "") ? n - 1 : n; // not within a character
 }
 
 function Stats({ run }) {
@@ -101,24 +92,15 @@ export function Playground({ model, most, defaults, onMap }) {
   const [asked, setAsked] = useState("");
   const [system, setSystem] = useState("");
   const [turns, setTurns] = useState([]);
-  const [maxTokens, setMaxTokens] = useState(160);
-  const [temperature, setTemperature] = useState(0.7);
-  const [seed, setSeed] = useState(null);
+  const [settings, setSettings] = useState(SETTINGS);
   const [usedSeed, setUsedSeed] = useState(null);
-  const [sampling, setSampling] = useState({});
-  const [stop, setStop] = useState("");
-  const [ignoreEos, setIgnoreEos] = useState(false);
-  const [more, setMore] = useState("");
   const [error, setError] = useState(null);
 
   useEffect(() => {
     setPrompt((old) => (isSample(old) ? promptFor(model.id) : old));
     setMode("completion");
     setTurns([]);
-    for (const run of runs.current) {
-      run.stop();
-      run.clear();
-    }
+    for (const run of runs.current) run.clear();
   }, [model.id]);
 
   const busy = states.some(({ phase }) => phase === "waiting" || phase === "streaming");
@@ -126,15 +108,6 @@ export function Playground({ model, most, defaults, onMap }) {
   const panes = compare ? [0, 1] : [1];
   const over = compare && states.every(({ phase, text }) => ["done", "stopped"].includes(phase) && text);
   const common = over ? commonLength(states[0].text, states[1].text) : null;
-
-  function body() {
-    const fields = { model: model.id, temperature, max_tokens: maxTokens };
-    for (const [name] of SAMPLERS) if (sampling[name] != null && sampling[name] !== defaults[name]) fields[name] = sampling[name];
-    const stops = stop.split("\n").filter(Boolean).map((line) => line.replaceAll("\\n", "\n"));
-    if (stops.length) fields.stop = stops;
-    if (ignoreEos) fields.ignore_eos = true;
-    return fields;
-  }
 
   // The turns so far, the last with its answers. A question that some pane has no answer to is dropped.
   function settled() {
@@ -146,16 +119,17 @@ export function Playground({ model, most, defaults, onMap }) {
   }
 
   function start() {
-    const own = seed ?? Math.floor(Math.random() * 2 ** 31);
+    const seed = settings.seed ?? Math.floor(Math.random() * 2 ** 31);
     let bodies;
     try {
-      bodies = panes.map((i) => ({ ...body(), seed: own, descent: descentField(depths[i], more) }));
+      const fields = { model: model.id, ...settingFields(settings, defaults), seed };
+      bodies = panes.map((i) => ({ ...fields, descent: descentField(depths[i], settings.more) }));
     } catch (problem) {
       setError(problem);
       return;
     }
     setError(null);
-    setUsedSeed(own);
+    setUsedSeed(seed);
     if (!compare) runs.current[0].clear();
     if (chat) {
       const now = [...settled(), { user: prompt, answers: null }];
@@ -177,7 +151,6 @@ export function Playground({ model, most, defaults, onMap }) {
     }
   };
   const changeMode = (next) => {
-    stopAll();
     runs.current.forEach((run) => run.clear());
     setTurns([]);
     setMode(next);
@@ -214,26 +187,7 @@ export function Playground({ model, most, defaults, onMap }) {
           )}
           <Check id="compare" label="Compare two T" value={compare} onChange={setCompare} disabled={busy} />
         </div>
-        <div class="pair">
-          <NumberField id="temperature" label="Temperature" value={temperature} onChange={setTemperature} min={0} max={2} step={0.1} />
-          <NumberField id="max-tokens" label="Most tokens" value={maxTokens} onChange={setMaxTokens} min={1} step={1} />
-          <NumberField id="seed" label="Seed" value={seed} onChange={setSeed} step={1} placeholder="random" />
-        </div>
-        <details>
-          <summary>Sampler</summary>
-          <div class="pair">
-            {SAMPLERS.map(([name, limits]) => (
-              <NumberField key={name} id={name} label={name} value={sampling[name] ?? defaults[name]}
-                           onChange={(value) => setSampling({ ...sampling, [name]: value })} {...limits} />
-            ))}
-          </div>
-          <Field id="stop" label="Stop strings, one a line" hint="\n stands for the end of a line.">
-            <textarea id="stop" class="mono" rows="2" spellcheck={false} value={stop} aria-describedby="stop-hint"
-                      onInput={(event) => setStop(event.target.value)} />
-          </Field>
-          <Check id="ignore-eos" label="Go on behind the end of text" value={ignoreEos} onChange={setIgnoreEos} />
-          <MoreDescent id="more" value={more} onChange={setMore} />
-        </details>
+        <Settings value={settings} defaults={defaults} onChange={setSettings} />
         <Problem error={error} />
       </form>
       <div>

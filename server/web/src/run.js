@@ -34,10 +34,11 @@ export function createRun() {
 
   return {
     state,
-    busy: () => controller !== null,
     stop: () => controller?.abort(),
+    // Stops, and forgets what came.
     clear() {
-      if (controller) return;
+      controller?.abort();
+      controller = null;
       draft = IDLE;
       show();
     },

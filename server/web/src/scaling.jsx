@@ -6,7 +6,7 @@ import { axis, Chart, Lines } from "./chart.jsx";
 import { color, series } from "./colors.js";
 import { Choice, descentField, Field, Go, MoreDescent, NumberField, Problem, useOfModel } from "./fields.jsx";
 import { aligned, count, depth as depthText, download, integer, number, seconds } from "./format.js";
-import { csv, curves, intervalOf, METRICS, present, readDepths, readInputs, spelled, suggested } from "./scaling_data.js";
+import { csv, curves, intervalOf, labelled, METRICS, present, readDepths, readInputs, spelled, suggested } from "./scaling_data.js";
 import { svg } from "./scaling_svg.js";
 
 const MOST_FILE = 8 << 20; // bytes; the server has a limit of its own
@@ -20,7 +20,6 @@ export function Scaling({ model, most }) {
     kinds ? Object.fromEntries(kinds.map((kind) => [kind, `1-${Math.min(4, most)}`])) : { T: trained ? suggested(trained, most) : "" });
   const [threshold, setThreshold] = useState(null);
   const [more, setMore] = useState("");
-  const [over, setOver] = useState(false);
   const [busy, setBusy] = useState(null); // an AbortController
   const [error, setError] = useState(null);
   const [result, setResult] = useState(null); // { rows, progress, about, model, trained, reference, ended }
@@ -33,13 +32,6 @@ export function Scaling({ model, most }) {
       return { kind: "wrong", problem };
     }
   }, [data]);
-
-  async function take(from) {
-    setError(null);
-    if (!from) return;
-    if (from.size > MOST_FILE) setError(new Error(`${from.name} has ${integer(from.size)} bytes; at most ${integer(MOST_FILE)} are taken`));
-    else setFile({ name: from.name, text: await from.text() });
-  }
 
   async function start() {
     const controller = new AbortController();
@@ -80,31 +72,7 @@ export function Scaling({ model, most }) {
         if (busy) busy.abort();
         else void start();
       }}>
-        <div class={`drop ${over ? "over" : ""}`} onDragOver={(event) => {
-          event.preventDefault();
-          setOver(true);
-        }} onDragLeave={() => setOver(false)} onDrop={(event) => {
-          event.preventDefault();
-          setOver(false);
-          void take(event.dataTransfer.files[0]);
-        }}>
-          {file ? (
-            <p class="file"><code>{file.name}</code> <button type="button" class="link" onClick={() => setFile(null)}>remove</button></p>
-          ) : (
-            <Field id="scaling-text" label="Text, or records">
-              <textarea id="scaling-text" class="mono" rows="7" spellcheck={false} value={text} aria-describedby="inputs-said"
-                        onInput={(event) => setText(event.target.value)} />
-            </Field>
-          )}
-          <div class="actions">
-            <label class="button" for="file">Choose a file</label>
-            <input id="file" class="sr" type="file" accept=".txt,.tsv,.jsonl,.json,text/*" onChange={(event) => {
-              void take(event.target.files[0]);
-              event.target.value = "";
-            }} />
-            <span class="hint">or drop one here</span>
-          </div>
-        </div>
+        <Inputs text={text} onText={setText} file={file} onFile={setFile} onProblem={setError} />
         <p class="hint" id="inputs-said">{said(inputs)}</p>
         {kinds ? (
           <div class="pair">
@@ -129,6 +97,45 @@ export function Scaling({ model, most }) {
           <p class="empty">Loss, accuracy, energy and cost of your own text at each T, with intervals: a text is read window by window,
             records are prompts with an answer, or with choices.</p>
         )}
+      </div>
+    </div>
+  );
+}
+
+// A text to type or paste, or a file to choose or drop, which then stands in its place.
+function Inputs({ text, onText, file, onFile, onProblem }) {
+  const [over, setOver] = useState(false);
+  async function take(from) {
+    onProblem(null);
+    if (!from) return;
+    if (from.size > MOST_FILE) onProblem(new Error(`${from.name} has ${integer(from.size)} bytes; at most ${integer(MOST_FILE)} are taken`));
+    else onFile({ name: from.name, text: await from.text() });
+  }
+  const drag = (entered) => (event) => {
+    event.preventDefault();
+    setOver(entered);
+  };
+  const drop = (event) => {
+    drag(false)(event);
+    void take(event.dataTransfer.files[0]);
+  };
+  return (
+    <div class={`drop ${over ? "over" : ""}`} onDragOver={drag(true)} onDragLeave={drag(false)} onDrop={drop}>
+      {file ? (
+        <p class="file"><code>{file.name}</code> <button type="button" class="link" onClick={() => onFile(null)}>remove</button></p>
+      ) : (
+        <Field id="scaling-text" label="Text, or records">
+          <textarea id="scaling-text" class="mono" rows="7" spellcheck={false} value={text} aria-describedby="inputs-said"
+                    onInput={(event) => onText(event.target.value)} />
+        </Field>
+      )}
+      <div class="actions">
+        <label class="button" for="file">Choose a file</label>
+        <input id="file" class="sr" type="file" accept=".txt,.tsv,.jsonl,.json,text/*" onChange={(event) => {
+          void take(event.target.files[0]);
+          event.target.value = "";
+        }} />
+        <span class="hint">or drop one here</span>
       </div>
     </div>
   );
@@ -214,7 +221,7 @@ function Curve({ rows, metric, trained }) {
     scales: { x: { time: false, distr: 3, log: 2, range: (_, low, high) => [low / 1.2, high * 1.2] } },
     axes: [
       axis({ label: trained && typeof trained === "object" ? "T of attention" : "T", size: 34, labelSize: 18, splits: () => drawn.current.positions,
-             filter: (_, splits) => splits, values: (_, splits) => splits.map(String) }),
+             filter: (_, splits) => splits, values: spaced }),
       axis({ label: metric.unit ? `${metric.label}, ${metric.unit}` : metric.label, size: 62, labelSize: 18, values: (_, list) => list.map(number) }),
     ],
     series: [
@@ -235,6 +242,11 @@ function Curve({ rows, metric, trained }) {
       {lines.length > 1 && <Lines names={lines.map(({ name }) => name)} />}
     </>
   );
+}
+
+function spaced(plot, splits) {
+  const kept = labelled(splits, (steps) => plot.valToPos(steps, "x"));
+  return splits.map((steps) => (kept.includes(steps) ? String(steps) : ""));
 }
 
 const within = (plot, at) => at && at >= plot.scales.x.min && at <= plot.scales.x.max;

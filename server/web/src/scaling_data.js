@@ -94,6 +94,13 @@ export function curves(rows, metric) {
   return { positions: [...new Set(named.flatMap(({ points }) => points.map(({ x }) => x)))].sort((a, b) => a - b), lines: named };
 }
 
+// Of positions in order, those whose labels have room on the axis; `place` gives pixels.
+export function labelled(positions, place) {
+  const kept = [];
+  for (const position of positions) if (!kept.length || place(position) - place(kept.at(-1)) >= 22) kept.push(position);
+  return kept;
+}
+
 const quoted = (value) => (/[",\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
 const plain = (value) => (value === null || value === undefined ? "" : quoted(String(value)));
 

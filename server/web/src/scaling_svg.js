@@ -1,6 +1,6 @@
 // The curve as a picture that reads by itself: axes with units, intervals, the trained T shaded. Always on white, for papers.
 import { number } from "./format.js";
-import { curves } from "./scaling_data.js";
+import { curves, labelled } from "./scaling_data.js";
 
 const WIDTH = 720;
 const HEIGHT = 420;
@@ -49,7 +49,8 @@ export function svg(rows, metric, { model, trained, about }) {
     out.push(`<path d="M${LEFT} ${f(y(tick))}H${RIGHT}" stroke="#ddd"/>`);
     out.push(`<text x="${LEFT - 8}" y="${f(y(tick) + 4)}" text-anchor="end">${number(tick)}</text>`);
   }
-  for (const steps of positions) out.push(`<text x="${f(x(steps))}" y="${BOTTOM + 18}" text-anchor="middle">${steps}</text>`);
+  for (const steps of labelled(positions, x))
+    out.push(`<text x="${f(x(steps))}" y="${BOTTOM + 18}" text-anchor="middle">${steps}</text>`);
   out.push(`<path d="M${LEFT} ${TOP}V${BOTTOM}H${RIGHT}" fill="none" stroke="#222"/>`);
   const axis = typeof trained === "object" && trained ? "T of attention (steps)" : "recursion depth T (steps)";
   out.push(`<text x="${(LEFT + RIGHT) / 2}" y="${BOTTOM + 40}" text-anchor="middle">${axis}, logarithmic</text>`);

@@ -352,7 +352,8 @@ static void read_states(const request_reader *r, int64_t seed)
     r->out->parse_special = fields_bool(&r->top, "parse_special", false);
     request_read_depth(r);
     if (r->out->trace)
-        (void)fields_fail(&r->top, "descent.trace", NULL, "is true: expected false, /v1/descent/trace is where descents are traced");
+        (void)fields_fail(&r->top, "descent.trace", NULL,
+                          "is true: expected false, /v1/descent/trace is where descents are traced");
     request_read_prompts(r);
     request_read_states(r);
 }
@@ -366,9 +367,7 @@ bool request_read(request_kind kind, const char *body, size_t bytes, const model
     r.top.object = fields_parse(body, bytes, limits->json_depth, error);
     if (r.top.object && read_model(&r, models)) {
         check_passing(&r.top);
-        (kind == REQUEST_SCALING  ? read_experiment
-         : kind == REQUEST_STATES ? read_states
-                                  : read_generation)(&r, seed);
+        (kind == REQUEST_SCALING ? read_experiment : kind == REQUEST_STATES ? read_states : read_generation)(&r, seed);
         note_unknown(&r);
     }
     json_decref(r.top.object);

@@ -33,9 +33,16 @@ static int failed(const descent_status *status)
 
 /* ---- Seeing ------------------------------------------------------------------------------------------------------ */
 
+typedef struct observing {
+    tracer *tracer;
+    inspection *seen;
+} observing;
+
 static void on_seen(void *user, const descent_observation *observation)
 {
-    tracer_observe(user, observation);
+    const observing *o = user;
+    tracer_observe(o->tracer, observation);
+    if (o->seen->states) states_observe(o->seen->states, observation);
 }
 
 static int step_to_the_end(const session *with, descent_sequence *sequence, size_t count)
@@ -76,10 +83,12 @@ static int read_logprobs(const session *with, descent_sequence *sequence, inspec
 static int run(const session *with, tracer *t, inspection *seen)
 {
     descent_status status;
+    observing with_both = {t, seen};
     descent_sequence *sequence = NULL;
     descent_sequence_options how = {.depth = seen->depth, .exit = with->exit, .motion = with->motion, .no_sharing = true};
     descent_code code = descent_sequence_create(with->cache, &how, &sequence, &status);
-    if (code == DESCENT_OK) code = descent_sequence_observe(sequence, tracer_flags(&seen->options), on_seen, t, &status);
+    if (code == DESCENT_OK)
+        code = descent_sequence_observe(sequence, tracer_flags(&seen->options), on_seen, &with_both, &status);
     if (code == DESCENT_OK) code = descent_sequence_append(sequence, seen->tokens, seen->count, &status);
     int exit_code = code == DESCENT_OK ? step_to_the_end(with, sequence, seen->count) : failed(&status);
     if (exit_code == EXIT_SUCCESS) exit_code = read_logprobs(with, sequence, seen);
@@ -92,21 +101,24 @@ static int run(const session *with, tracer *t, inspection *seen)
 }
 
 int inspect(const session *with, descent_depth depth, const uint32_t *tokens, size_t count, size_t top, const uint32_t *track,
-            size_t n_track, inspection *seen)
+            size_t n_track, bool states, inspection *seen)
 {
     *seen = (inspection){.with = with, .depth = depth, .tokens = tokens, .count = count};
     seen->options = (tracer_options){
         .info = with->info, .depth = depth, .count = count, .states = true, .guesses = top, .track = track, .n_track = n_track};
-    uint64_t numbers = tracer_numbers(&seen->options), states = tracer_state_numbers(&seen->options);
-    if (numbers > MOST_NUMBERS || states > MOST_NUMBERS) {
+    seen->choice.of = STATES_X | STATES_G;
+    uint64_t numbers = tracer_numbers(&seen->options), in_flight = tracer_state_numbers(&seen->options);
+    uint64_t kept = states ? states_most(with->info, depth, &seen->choice, count) : 0;
+    if (numbers > MOST_NUMBERS || in_flight > MOST_NUMBERS || kept > MOST_NUMBERS / with->info->width) {
         cli_error("the trace of %zu tokens at this depth is more than %llu numbers: a shorter text or fewer steps have room",
                   count, (unsigned long long)MOST_NUMBERS);
         return EXIT_FAILURE;
     }
     seen->traces = calloc(count, sizeof(token_trace *));
     seen->logprobs = calloc(count, sizeof *seen->logprobs);
+    if (states) seen->states = states_create(with->info, &seen->choice, kept);
     tracer *t = tracer_create(&seen->options);
-    int exit_code = seen->traces && seen->logprobs && t ? run(with, t, seen) : no_memory();
+    int exit_code = seen->traces && seen->logprobs && t && (seen->states || !states) ? run(with, t, seen) : no_memory();
     for (token_trace *trace; t && (trace = tracer_next(t));) seen->traces[trace->position] = trace;
     if (exit_code == EXIT_SUCCESS && tracer_failed(t)) exit_code = no_memory();
     tracer_destroy(t);
@@ -118,6 +130,7 @@ void inspection_release(inspection *seen)
     for (size_t i = 0; seen->traces && i < seen->count; i++) token_trace_free(seen->traces[i]);
     free(seen->traces);
     free(seen->logprobs);
+    states_destroy(seen->states);
 }
 
 /* ---- Looking things up ------------------------------------------------------------------------------------------- */
@@ -241,7 +254,7 @@ static int print_json(const inspection *seen, json_t *theory)
 typedef struct trace_options {
     session_options session;
     motion_options motion;
-    const char *file, *tokens, *steps, *exit, *track, *csv, *svg;
+    const char *file, *tokens, *steps, *exit, *track, *csv, *svg, *states;
     int64_t top, halvings;
     bool parse_special, json, theory, map_only;
 } trace_options;
@@ -301,11 +314,36 @@ static int write_form(const char *path, const inspection *seen, void (*form)(con
     return EXIT_FAILURE;
 }
 
+/* As /v1/descent/states answers. */
+static void print_states(const inspection *seen, FILE *to)
+{
+    char depth[16], id[16];
+    json_text tokens = {.text = NULL}, out = {.text = NULL};
+    for (size_t i = 0; i < seen->count; i++) {
+        (void)snprintf(id, sizeof id, i > 0 ? ",%u" : "%u", seen->tokens[i]);
+        json_text_put(&tokens, id);
+    }
+    json_text_bytes(&tokens, "", 1);
+    const char *metadata[] = {"format", "descent.states",
+                              "model",  seen->with->info->name,
+                              "steps",  descent_depth_format(seen->with->model, seen->depth, depth),
+                              "start",  "embedding",
+                              "tokens", tokens.failed ? "" : tokens.text,
+                              NULL};
+    states_write(seen->states, &out, metadata);
+    if (!out.failed && !tokens.failed) fwrite(out.text, 1, out.bytes, to);
+    if (out.failed || tokens.failed) cli_error("no memory left for the states");
+    json_text_release(&out);
+    json_text_release(&tokens);
+}
+
 static int show(const trace_options *o, const inspection *seen, json_t *theory)
 {
     int exit_code = EXIT_SUCCESS;
-    bool to_stdout = (o->csv && !strcmp(o->csv, "-")) || (o->svg && !strcmp(o->svg, "-"));
-    if (o->csv) exit_code = write_form(o->csv, seen, inspect_print_csv);
+    if (o->states) exit_code = write_form(o->states, seen, print_states);
+    bool to_stdout =
+        (o->states && !strcmp(o->states, "-")) || (o->csv && !strcmp(o->csv, "-")) || (o->svg && !strcmp(o->svg, "-"));
+    if (o->csv && exit_code == EXIT_SUCCESS) exit_code = write_form(o->csv, seen, inspect_print_csv);
     if (o->svg && exit_code == EXIT_SUCCESS) exit_code = write_form(o->svg, seen, inspect_print_svg);
     if (exit_code != EXIT_SUCCESS || to_stdout) return exit_code;
     if (o->json) return print_json(seen, theory);
@@ -327,7 +365,8 @@ static int trace_text(const trace_options *o, const session *with, const uint32_
     if (exit_code == EXIT_SUCCESS && n_track > TRACE_MOST_TRACKED)
         exit_code =
             cli_usage_error(&trace_command, "--track lists %zu tokens; at most %d are followed", n_track, TRACE_MOST_TRACKED);
-    if (exit_code == EXIT_SUCCESS) exit_code = inspect(with, depth, tokens, count, (size_t)o->top, track, n_track, &seen);
+    if (exit_code == EXIT_SUCCESS)
+        exit_code = inspect(with, depth, tokens, count, (size_t)o->top, track, n_track, o->states != NULL, &seen);
     if (exit_code == EXIT_SUCCESS && o->theory && o->json)
         exit_code = inspect_theory(with, depth, tokens, count, (unsigned)o->halvings, true, &theory);
     if (exit_code == EXIT_SUCCESS) exit_code = show(o, &seen, theory);
@@ -358,7 +397,7 @@ static int trace_with(const trace_options *o, const cli_arguments *arguments)
 
 int command_trace(int argc, char **argv)
 {
-    enum { own = 13 };
+    enum { own = 14 };
     trace_options options = {.session = {.chunk = 512}, .top = 3, .halvings = 8};
     cli_option table[own + MOTION_OPTIONS + SESSION_OPTIONS] = {
         cli_text('T', "steps", "T", &options.steps,
@@ -373,6 +412,7 @@ int command_trace(int argc, char **argv)
         cli_flag(0, "json", &options.json, "write one JSON object: tokens as /v1/descent/trace has them"),
         cli_text(0, "csv", "FILE", &options.csv, "write a line for each token and step to FILE; - is standard output"),
         cli_text(0, "svg", "FILE", &options.svg, "draw the energy of tokens x steps into FILE; - is standard output"),
+        cli_text(0, "states-out", "FILE", &options.states, "write x and g of every token and step to FILE, as safetensors"),
         cli_flag(0, "theory", &options.theory, "check where the energy falls as the theory says, and report"),
         cli_defaulted(cli_integer(0, "halvings", &options.halvings, 0, 16, "with --theory: step scales from 1 to 2^-N")),
     };

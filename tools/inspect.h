@@ -3,6 +3,7 @@
 #ifndef DESCENT_TOOLS_INSPECT_H
 #define DESCENT_TOOLS_INSPECT_H
 
+#include "../server/states.h"
 #include "../server/trace.h"
 #include "session.h"
 
@@ -18,12 +19,14 @@ typedef struct inspection {
     token_trace **traces; /* [count] */
     float *logprobs;      /* [count] of each token given those before it; NaN for the first */
     uint64_t row_steps, logits_read;
+    states_choice choice;
+    states_record *states; /* x and g of every place; NULL: not kept */
 } inspection;
 
-/* A text's descents at `depth`, `top` guesses and the tracked tokens read of each state. EXIT_SUCCESS, or the exit code after a
- * message; *seen is released in either case. `tokens` and `track` outlive it. */
+/* A text's descents at `depth`, `top` guesses and the tracked tokens read of each state, the states kept too where `states`.
+ * EXIT_SUCCESS, or the exit code after a message; *seen is released in either case. `tokens` and `track` outlive it. */
 int inspect(const session *with, descent_depth depth, const uint32_t *tokens, size_t count, size_t top, const uint32_t *track,
-            size_t n_track, inspection *seen);
+            size_t n_track, bool states, inspection *seen);
 void inspection_release(inspection *seen);
 
 /* ---- Looking things up ------------------------------------------------------------------------------------------- */

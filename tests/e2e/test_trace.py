@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from models import ALPHABET, Nrgpt, characters, encode
 
@@ -97,6 +98,19 @@ def test_the_table_on_a_terminal_is_in_colour(descent, made, terminal):
     shown = terminal("trace", made["chars"].path, TEXT, "-T", "3", "--map")
     shown.expect(rb"\x1b\[48;5;\d+m")
     assert shown.finish() == 0
+
+
+def test_states_out(descent, made, tmp_path):
+    model, ids, out = made["chars"], encode(TEXT), tmp_path / "states.safetensors"
+    assert descent("trace", model.path, TEXT, "-T", "3", "--map", "--states-out", out).code == 0
+    vectors = load_file(out)
+    assert len(vectors) == 2 * 4 * len(ids)
+    for t in range(4):
+        x = np.stack([vectors[f"x.{i}.0.block.{t}"] for i in range(len(ids))])
+        expected, _ = model.descend(ids, t)
+        np.testing.assert_allclose(x, expected, rtol=1e-4, atol=1e-4)
+        g = np.stack([vectors[f"g.{i}.0.block.{t}"] for i in range(len(ids))])
+        np.testing.assert_allclose(g, model._normal(expected) + model.norm_bias, rtol=1e-4, atol=1e-4)
 
 
 def make(tmp_path, rate, seed):

@@ -118,6 +118,20 @@ static void check_experiment(const generation_request *r, const request_limits *
     require(plan->threshold >= 0 && plan->options.resamples >= 1 && plan->options.level > 0 && plan->options.level < 1);
 }
 
+static void check_states(const generation_request *r, const request_limits *limits)
+{
+    const descent_model_info *info = r->model->info;
+    const descent_reach *reach = &r->states->reach;
+    size_t count = r->prompts[0].count;
+    check_depth(r, limits);
+    check_prompts(r, limits);
+    require(r->n_prompts == 1 && r->states->most * info->width <= STATES_MOST_NUMBERS && r->states->choice.of >= 1);
+    require((reach->n_starts > 0) + reach->previous + (reach->noise > 0) <= 1 && reach->n_changes <= STATES_MOST_CHANGES);
+    require(reach->n_starts <= count);
+    for (size_t i = 0; i < reach->n_starts; i++) require(reach->starts[i].site.position < count);
+    for (size_t i = 0; i < reach->n_changes; i++) require(reach->changes[i].state.site.position < count);
+}
+
 /* The usual limits, or small ones, so that small bodies come to them. */
 static request_limits limits_of(bool small)
 {
@@ -139,7 +153,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const request_kind kinds[] = {REQUEST_COMPLETION, REQUEST_CHAT, REQUEST_TRACE, REQUEST_SCALING};
     if (size == 0) return 0;
     request_limits limits = limits_of(data[0] & 4);
-    request_kind kind = kinds[data[0] & 3];
+    request_kind kind = data[0] & 8 ? REQUEST_STATES : kinds[data[0] & 3];
     size_t bytes = --size;
     char *body = malloc(bytes ? bytes : 1); /* of the exact size, so that reading one byte too far is seen */
     if (!body) return 0;
@@ -148,7 +162,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     api_error error;
     if (request_read(kind, body, bytes, &models, &limits, 42, &request, &error)) {
         require(error.status == 0);
-        (kind == REQUEST_SCALING ? check_experiment : check_request)(&request, &limits);
+        (kind == REQUEST_SCALING ? check_experiment : kind == REQUEST_STATES ? check_states : check_request)(&request, &limits);
         request_release(&request);
     } else {
         check_error(&error);

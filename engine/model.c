@@ -102,7 +102,8 @@ static descent_code unknown_type(const gguf_tensor *t, descent_status *status)
 /* Repacks a quantized tensor and gives the file's memory of it back. */
 static descent_code pack(descent_model *model, const gguf_tensor *t, matrix *w, packed **made, descent_status *status)
 {
-    *made = packed_create(w->type, t->data, w->rows, w->cols);
+    bool both_ways = !strncmp(t->name, "blk.", 4); /* embeddings and the head are only read and multiplied by */
+    *made = packed_create(w->type, t->data, w->rows, w->cols, both_ways);
     if (!*made)
         return descent_fail(status, DESCENT_NO_MEMORY, "no memory to repack tensor %s (%zu x %zu)", t->name, w->rows, w->cols);
     w->packed = *made;

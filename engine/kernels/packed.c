@@ -4,6 +4,7 @@
 
 #include "half.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -197,22 +198,31 @@ static void pack_block(packed *p, const uint8_t *data, size_t stride, size_t row
     }
 }
 
+static size_t packed_parts(number_type type)
+{
+    return type == NUMBER_Q6_K ? 2 : 1;
+}
+
 static size_t to_line(size_t bytes)
 {
     return (bytes + 63) / 64 * 64;
 }
 
-/* Everything in one piece of memory: the matrix itself, its blocks, their scales, wide scales. */
-static packed *allocate(packed shape)
+/* Everything in one piece of memory: the matrix itself, its blocks, their scales, wide scales, what W^T u needs of them. */
+static packed *allocate(packed shape, bool both_ways)
 {
     size_t halves = shape.type == NUMBER_Q4_K ? 2 : shape.type == NUMBER_Q6_K ? 1 : 0; /* wide scales of a row */
     shape.block_bytes = shape.type == NUMBER_Q8_0 ? 1024 : shape.type == NUMBER_Q6_K ? 768 : 512;
-    size_t head = to_line(sizeof shape), largest = 1024 + PACKED_SCALES + 2 * PACKED_BLOCK * sizeof(uint16_t);
+    size_t head = to_line(sizeof shape), parts = packed_parts(shape.type);
+    size_t largest = 1024 + PACKED_SCALES + 2 * PACKED_BLOCK * sizeof(uint16_t) + (2 * PACKED_BLOCK + 2) * sizeof(float);
     if (shape.col_blocks > 0 && shape.row_blocks > (SIZE_MAX / 2 - head) / shape.col_blocks / largest) return NULL;
     size_t blocks = shape.row_blocks * shape.col_blocks, supers = shape.row_blocks * shape.super_blocks;
     size_t scales = head + blocks * shape.block_bytes;
     size_t wide = scales + to_line(blocks * (shape.even ? sizeof(float) : PACKED_SCALES));
-    shape.bytes = wide + to_line(supers * halves * PACKED_BLOCK * sizeof(uint16_t));
+    size_t means = wide + to_line(supers * halves * PACKED_BLOCK * sizeof(uint16_t));
+    bool splits = both_ways && !shape.even;
+    size_t ratios = means + (splits ? to_line(shape.row_blocks * PACKED_BLOCK * sizeof(float)) : 0);
+    shape.bytes = ratios + (splits ? to_line((blocks * parts + 16) * sizeof(float)) : 0); /* they are read 16 at a time */
     uint8_t *memory = aligned_alloc(64, shape.bytes);
     if (!memory) return NULL;
     memset(memory, 0, shape.bytes);
@@ -220,45 +230,11 @@ static packed *allocate(packed shape)
     shape.scales = shape.even ? NULL : memory + scales;
     shape.block_scale = shape.even ? (float *)(void *)(memory + scales) : NULL;
     shape.wide = halves ? (uint16_t *)(void *)(memory + wide) : NULL;
+    shape.row_mean = splits ? (float *)(void *)(memory + means) : NULL;
+    shape.largest = splits ? (float *)(void *)(memory + ratios) : NULL;
     memcpy(memory, &shape, sizeof shape);
     return (packed *)(void *)memory;
 }
-
-packed *packed_create(number_type type, const void *data, size_t rows, size_t cols)
-{
-    file_type file = file_type_of(type);
-    if (rows > SIZE_MAX - PACKED_BLOCK || cols > SIZE_MAX - 256) return NULL;
-    packed shape = {.type = type,
-                    .rows = rows,
-                    .cols = cols,
-                    .row_blocks = (rows + PACKED_BLOCK - 1) / PACKED_BLOCK,
-                    .col_blocks = (cols + PACKED_BLOCK - 1) / PACKED_BLOCK,
-                    .super_blocks = (cols + 255) / 256};
-    shape.even = scales_are_even(type, data, rows, shape.col_blocks);
-    packed *p = allocate(shape);
-    if (!p) return NULL;
-    size_t stride = (cols + file.numbers - 1) / file.numbers * file.bytes;
-    for (size_t r = 0; r < p->row_blocks; r++)
-        for (size_t b = 0; b < p->col_blocks; b++) pack_block(p, data, stride, r, b);
-    return p;
-}
-
-void packed_destroy(packed *p)
-{
-    free(p);
-}
-
-size_t packed_bytes(const packed *p)
-{
-    return p->bytes;
-}
-
-bool packed_is_even(const packed *p)
-{
-    return p->even;
-}
-
-/* ---- One row ------------------------------------------------------------------------------------------------------ */
 
 /* weight = scale * (stored - offset) - min, for one row of a block's 16 columns from column `half` * 16 on. */
 static void row_scale(const packed *p, size_t r, size_t b, size_t half, float *scale, float *min)
@@ -282,6 +258,67 @@ static void row_scale(const packed *p, size_t r, size_t b, size_t half, float *s
         *scale = half_to_float(f16);
     }
 }
+
+/* What a row's scales have in common is multiplied into u before that is rounded, what is left of them after it. A scale that
+ * is not a number shows in `largest`, which sums are multiplied with. */
+static void split_scales(packed *p)
+{
+    size_t parts = packed_parts(p->type), columns = p->col_blocks * parts;
+    for (size_t r = 0; r < p->rows; r++) {
+        double sum = 0;
+        float scale, min;
+        for (size_t i = 0; i < columns; i++) {
+            row_scale(p, r, i / parts, i % parts, &scale, &min);
+            sum += fabs((double)scale);
+        }
+        float mean = (float)(sum / (double)columns);
+        p->row_mean[r] = mean < INFINITY ? mean : 0;
+        float inverse = 1 / (p->row_mean[r] > PACKED_LEAST_MEAN ? p->row_mean[r] : PACKED_LEAST_MEAN);
+        for (size_t i = 0; i < columns; i++) {
+            float *largest = &p->largest[(r / PACKED_BLOCK * p->col_blocks + i / parts) * parts + i % parts];
+            row_scale(p, r, i / parts, i % parts, &scale, &min);
+            float left = fabsf(scale * inverse);
+            if (left > *largest || isnan(left)) *largest = left; /* once not a number, always */
+        }
+    }
+}
+
+packed *packed_create(number_type type, const void *data, size_t rows, size_t cols, bool both_ways)
+{
+    file_type file = file_type_of(type);
+    if (rows > SIZE_MAX - PACKED_BLOCK || cols > SIZE_MAX - 256) return NULL;
+    packed shape = {.type = type,
+                    .rows = rows,
+                    .cols = cols,
+                    .row_blocks = (rows + PACKED_BLOCK - 1) / PACKED_BLOCK,
+                    .col_blocks = (cols + PACKED_BLOCK - 1) / PACKED_BLOCK,
+                    .super_blocks = (cols + 255) / 256};
+    shape.even = scales_are_even(type, data, rows, shape.col_blocks);
+    packed *p = allocate(shape, both_ways);
+    if (!p) return NULL;
+    size_t stride = (cols + file.numbers - 1) / file.numbers * file.bytes;
+    for (size_t r = 0; r < p->row_blocks; r++)
+        for (size_t b = 0; b < p->col_blocks; b++) pack_block(p, data, stride, r, b);
+    if (p->row_mean) split_scales(p);
+    return p;
+}
+
+void packed_destroy(packed *p)
+{
+    free(p);
+}
+
+size_t packed_bytes(const packed *p)
+{
+    return p->bytes;
+}
+
+bool packed_is_even(const packed *p)
+{
+    return p->even;
+}
+
+/* ---- One row ------------------------------------------------------------------------------------------------------ */
 
 void packed_row(const packed *p, size_t r, float *out, bool add)
 {

@@ -1,10 +1,13 @@
 /* packed.inc.h: both products of a packed matrix, written once over 16 lanes and compiled for each instruction set, with what
  * one of packed_*.inc.h defines: cells of 64 bytes, turn (which transposes a cell), dot (which adds to each lane four products
- * of bytes), a few operations on floats, TOGETHER and PACKED_INLINE. Included by tier_*.c.
+ * of bytes), a few operations on floats and on words of 16 bits, and PACKED_INLINE. Included by tier_*.c.
  *
  * A block of 32 x 32 weights is 4 x 4 cells, and a cell turned is a cell of the transposed block. So both products are one: the
  * sums of a block's 32 outputs with 32 activations are exact integers; then they are scaled, and added to what is in `out`.
- * Blocks go in the order of what is summed over, whatever the blocking below. */
+ * Blocks go in the order of what is summed over, whatever the blocking below.
+ *
+ * A block's 16 cells stay in registers, where there are so many, while the vectors go by: each costs 16 dots, and what else is
+ * done for it goes beside them. */
 #include "packed_layout.h"
 
 #include <string.h>
@@ -14,7 +17,8 @@ enum {
     ROUNDED = 1 << 15, /* and numbers, of all of them */
     NEAR = 16,         /* blocks along the outer loop that stay in the first cache level while all vectors go by */
     FOUR = 4,          /* blocks rounded at a time, */
-    RUN = 16,          /* and rounded before the first of them is used */
+    RUN = 32,          /* and blocks that scales are folded into before the first of them is used */
+    FEW = 4,           /* vectors for which weights are walked along as they lie in memory */
     AHEAD = 4096,      /* bytes of weights that are fetched before they are used */
     SETS = 4,          /* of a block's rows or columns, 8 each */
     HALVES = 2         /* of 16 */
@@ -38,6 +42,12 @@ PACKED_INLINE int offset_of(number_type type)
 PACKED_INLINE size_t part_of(number_type type, size_t j)
 {
     return type == NUMBER_Q6_K ? j / 2 : 0;
+}
+
+/* How many scales a row of a block has, each for a part of the columns. */
+PACKED_INLINE size_t parts_of(number_type type)
+{
+    return type == NUMBER_Q6_K ? HALVES : 1;
 }
 
 /* Numbers [32 block, 32 (block + n)) of v, zeros in the place of those outside [first, last); in `edge`, unless all are inside.
@@ -101,29 +111,58 @@ PACKED_INLINE void load_pair(number_type type, const uint8_t *block, size_t i, s
     for (size_t k = 0; k < 2; k++) w[k] = with_crumb(w[k], crumbs, (int)(i + 2 * k));
 }
 
-/* A part of the output of one vector: 32 numbers of out, of which [first, last) are asked for. */
-PACKED_INLINE float *open_outputs(float *out, size_t block, size_t first, size_t last, float edge[PACKED_BLOCK])
+/* A block's cells as bytes: cell (i, j). */
+typedef struct block_cells {
+    cell cell[SETS][SETS];
+} block_cells;
+
+PACKED_INLINE block_cells load_block(number_type type, const uint8_t *weights, bool turned)
 {
-    size_t from = block * PACKED_BLOCK;
-    if (__builtin_expect(from >= first && from + PACKED_BLOCK <= last, 1)) return out + from;
-    for (size_t i = 0; i < PACKED_BLOCK; i++) edge[i] = from + i >= first && from + i < last ? out[from + i] : 0.0f;
-    return edge;
+    block_cells w;
+    for (size_t j = 0; j < SETS; j++)
+        for (size_t i = 0; i < 2; i++) {
+            cell pair[2];
+            load_pair(type, weights, i, j, turned, pair);
+            w.cell[i][j] = pair[0];
+            w.cell[i + 2][j] = pair[1];
+        }
+    return w;
 }
 
-PACKED_INLINE void close_outputs(float *out, size_t block, size_t first, size_t last, const float edge[PACKED_BLOCK])
+/* 32 numbers of the outputs of several vectors, `stride` apart. Of those only [first, last) may be looked at, they lie in
+ * `edge` instead, unless all are inside. */
+typedef struct outputs {
+    float *at;
+    size_t stride;
+    bool edge;
+} outputs;
+
+PACKED_INLINE outputs open_outputs(float *out, size_t stride, size_t count, size_t block, size_t first, size_t last,
+                                   float edge[BATCH][PACKED_BLOCK])
 {
     size_t from = block * PACKED_BLOCK;
-    if (__builtin_expect(from >= first && from + PACKED_BLOCK <= last, 1)) return;
-    for (size_t i = 0; i < PACKED_BLOCK; i++)
-        if (from + i >= first && from + i < last) out[from + i] = edge[i];
+    if (__builtin_expect(from >= first && from + PACKED_BLOCK <= last, 1)) return (outputs){out + from, stride, false};
+    for (size_t m = 0; m < count; m++)
+        for (size_t i = 0; i < PACKED_BLOCK; i++)
+            edge[m][i] = from + i >= first && from + i < last ? out[m * stride + from + i] : 0.0f;
+    return (outputs){edge[0], PACKED_BLOCK, true};
+}
+
+PACKED_INLINE void close_outputs(outputs o, float *out, size_t stride, size_t count, size_t block, size_t first, size_t last)
+{
+    size_t from = block * PACKED_BLOCK;
+    for (size_t m = 0; o.edge && m < count; m++)
+        for (size_t i = 0; i < PACKED_BLOCK; i++)
+            if (from + i >= first && from + i < last) out[m * stride + from + i] = o.at[m * PACKED_BLOCK + i];
 }
 
 /* A matrix's types and layouts, which are constants where the functions below are called. */
 typedef struct packed_at {
     const uint8_t *weights, *scales;
-    size_t bytes;        /* of weights */
-    const uint8_t *wide; /* f16: d[32], and for Q4_K dmin[32] */
-    float block_scale;
+    size_t bytes;         /* of weights */
+    const uint8_t *wide;  /* f16: d[32], and for Q4_K dmin[32] */
+    float block_scale;    /* even */
+    const float *largest; /* the others: [part] */
 } packed_at;
 
 PACKED_INLINE packed_at block_of(const packed *w, number_type type, bool even, size_t row_block, size_t col_block)
@@ -135,6 +174,7 @@ PACKED_INLINE packed_at block_of(const packed *w, number_type type, bool even, s
         b.block_scale = w->block_scale[at];
     else
         b.scales = w->scales + at * PACKED_SCALES;
+    if (w->largest) b.largest = w->largest + at * parts_of(type);
     if (type == NUMBER_Q4_K) b.wide = (const uint8_t *)(w->wide + super * 2 * PACKED_BLOCK);
     if (type == NUMBER_Q6_K) b.wide = (const uint8_t *)(w->wide + super * PACKED_BLOCK);
     return b;
@@ -149,7 +189,7 @@ PACKED_INLINE void fetch_ahead(packed_at b, size_t ahead)
 /* While `count` vectors go by: what is read next is next in memory, or if there are many, one block of rows further down. */
 PACKED_INLINE size_t ahead_of(const packed *w, size_t count)
 {
-    return count <= TOGETHER ? AHEAD : w->col_blocks * w->block_bytes;
+    return count <= FEW ? AHEAD : w->col_blocks * w->block_bytes;
 }
 
 /* Scales of rows 16 `rows` to 16 `rows` + 15; of Q6_K, for the columns of half `half`. */
@@ -167,59 +207,64 @@ PACKED_INLINE floats mins_of(packed_at b, size_t rows)
 
 /* ---- W x ---------------------------------------------------------------------------------------------------------- */
 
-/* To y[m], 32 rows, one block's part of MB vectors; at[m] says where in `x` a vector's block is. */
-PACKED_INLINE void project_packed_block(packed_at b, number_type type, bool even, const activations *x, const size_t *at,
-                                        int MB, floats y[TOGETHER][HALVES])
+/* What the weights of a block are multiplied with before they are added up: of a Q6_K block, for each half of its columns. */
+typedef struct block_scales {
+    floats scale[HALVES][HALVES], min[HALVES]; /* [part][half of the rows] */
+} block_scales;
+
+PACKED_INLINE block_scales load_scales(packed_at b, number_type type, bool even)
 {
-    size_t parts = type == NUMBER_Q6_K ? HALVES : 1; /* of the columns, each with scales of its own */
-    for (size_t part = 0; part < parts; part++) {
-        ints sum[TOGETHER][SETS];
-        for (int m = 0; m < MB; m++)
-            for (int i = 0; i < SETS; i++) sum[m][i] = start_of(type, x->start[at[m]][part]);
-        for (size_t j = part * SETS / parts; j < (part + 1) * SETS / parts; j++) {
-            cell w[2][2];
-            for (size_t i = 0; i < 2; i++) load_pair(type, b.weights, i, j, false, w[i]);
-            for (int m = 0; m < MB; m++) {
-                cell xj = spread(x->byte + at[m] * PACKED_BLOCK + 8 * j);
-                for (int i = 0; i < SETS; i++) sum[m][i] = dot(sum[m][i], w[i % 2][i / 2], xj, type == NUMBER_Q8_0);
-            }
-        }
-        for (size_t h = 0; h < HALVES; h++) {
-            floats scale = even ? splat_floats(b.block_scale) : scales_of(b, type, h, part);
-            for (int m = 0; m < MB; m++) {
-                floats by = times(scale, splat_floats(x->scale[at[m]]));
-                y[m][h] = times_plus(pair_sums(sum[m][2 * h], sum[m][2 * h + 1]), by, y[m][h]);
-            }
-            if (type != NUMBER_Q4_K) continue;
-            floats min = mins_of(b, h);
-            for (int m = 0; m < MB; m++) y[m][h] = minus_times(min, splat_floats(x->total[at[m]]), y[m][h]);
-        }
-    }
+    block_scales s;
+    for (size_t part = 0; part < parts_of(type); part++)
+        for (size_t h = 0; h < HALVES; h++) s.scale[part][h] = even ? splat_floats(b.block_scale) : scales_of(b, type, h, part);
+    for (size_t h = 0; type == NUMBER_Q4_K && h < HALVES; h++) s.min[h] = mins_of(b, h);
+    return s;
 }
 
-/* Rows of one block of rows, over columns of blocks [first, last), which are those rounded in x. */
-PACKED_INLINE void project_packed_rows(const product *p, number_type type, bool even, const activations *x, size_t row_block,
-                                       size_t first, size_t last, size_t vector, size_t in_batch, size_t ahead, int MB)
+/* To y, 32 rows, one block's part of one vector, which is rounded at `at`. */
+PACKED_INLINE void project_vector(const block_cells *w, number_type type, const block_scales *s, const activations *x,
+                                  size_t at, floats y[HALVES])
 {
-    const packed *w = p->w->packed;
-    float edge[TOGETHER][PACKED_BLOCK], *out[TOGETHER];
-    floats y[TOGETHER][HALVES];
-    size_t at[TOGETHER];
-    for (int m = 0; m < MB; m++) {
-        out[m] = open_outputs(p->out + (vector + (size_t)m) * p->out_stride, row_block, p->first_row, p->last_row, edge[m]);
-        for (size_t h = 0; h < HALVES; h++) y[m][h] = load_floats(out[m] + 16 * h);
-        at[m] = (in_batch + (size_t)m) * (last - first);
+    size_t parts = parts_of(type);
+    floats x_scale = splat_floats(x->scale[at]);
+    for (size_t part = 0; part < parts; part++) {
+        ints sum[SETS];
+        for (size_t i = 0; i < SETS; i++) sum[i] = start_of(type, x->start[at][part]);
+        for (size_t j = part * SETS / parts; j < (part + 1) * SETS / parts; j++) {
+            cell xj = spread(x->byte + at * PACKED_BLOCK + 8 * j);
+            for (size_t i = 0; i < SETS; i++) sum[i] = dot(sum[i], w->cell[i][j], xj, type == NUMBER_Q8_0);
+        }
+        for (size_t h = 0; h < HALVES; h++)
+            y[h] = times_plus(pair_sums(sum[2 * h], sum[2 * h + 1]), times(s->scale[part][h], x_scale), y[h]);
     }
+    for (size_t h = 0; type == NUMBER_Q4_K && h < HALVES; h++) y[h] = minus_times(s->min[h], splat_floats(x->total[at]), y[h]);
+}
+
+/* Rows of one block of rows, over columns of blocks [first, last), which are those rounded in x: of the `count` vectors from
+ * `vector` on. What is added to stays in registers while one vector goes by, a block's weights while several do. */
+PACKED_INLINE void project_packed_rows(const product *p, number_type type, bool even, const activations *x, size_t row_block,
+                                       size_t first, size_t last, size_t vector, size_t count, size_t ahead, bool alone)
+{
+    const packed of_w = *p->w->packed, *w = &of_w; /* a copy: as far as the compiler knows, out may lie over it */
+    float edge[BATCH][PACKED_BLOCK], *all = p->out + vector * p->out_stride;
+    const outputs out = open_outputs(all, p->out_stride, count, row_block, p->first_row, p->last_row, edge);
+    floats y[HALVES];
+    for (size_t h = 0; alone && h < HALVES; h++) y[h] = load_floats(out.at + 16 * h);
     for (size_t b = first; b < last; b++) {
         packed_at here = block_of(w, type, even, row_block, b);
         fetch_ahead(here, ahead);
-        project_packed_block(here, type, even, x, at, MB, y);
-        for (int m = 0; m < MB; m++) at[m]++;
+        const block_cells cells = load_block(type, here.weights, false);
+        const block_scales scales = load_scales(here, type, even);
+        if (alone) project_vector(&cells, type, &scales, x, b - first, y);
+        for (size_t m = 0; !alone && m < count; m++) {
+            float *to = out.at + m * out.stride;
+            for (size_t h = 0; h < HALVES; h++) y[h] = load_floats(to + 16 * h);
+            project_vector(&cells, type, &scales, x, m * (last - first) + b - first, y);
+            for (size_t h = 0; h < HALVES; h++) store_floats(to + 16 * h, y[h]);
+        }
     }
-    for (int m = 0; m < MB; m++) {
-        for (size_t h = 0; h < HALVES; h++) store_floats(out[m] + 16 * h, y[m][h]);
-        close_outputs(p->out + (vector + (size_t)m) * p->out_stride, row_block, p->first_row, p->last_row, edge[m]);
-    }
+    for (size_t h = 0; alone && h < HALVES; h++) store_floats(out.at + 16 * h, y[h]);
+    close_outputs(out, all, p->out_stride, count, row_block, p->first_row, p->last_row);
 }
 
 PACKED_INLINE void project_packed_as(const product *p, number_type type, bool even)
@@ -229,215 +274,211 @@ PACKED_INLINE void project_packed_as(const product *p, number_type type, bool ev
     activations x;
     for (size_t m = 0; m < p->count; m += BATCH) {
         size_t count = p->count - m < BATCH ? p->count - m : BATCH;
-        size_t chunk = count > TOGETHER ? NEAR : ROUNDED / PACKED_BLOCK / count;
+        size_t chunk = ROUNDED / PACKED_BLOCK / count;
         /* One vector is through with a line of bytes before the next is late: what fetches ahead would only be in its way. */
-        size_t ahead = count == 1 && type == NUMBER_Q8_0 ? 0 : ahead_of(p->w->packed, count);
+        size_t ahead = count == 1 && type == NUMBER_Q8_0 ? 0 : AHEAD;
         for (size_t b = p->first_col / PACKED_BLOCK; b < last_col; b += chunk) {
             size_t end = b + chunk < last_col ? b + chunk : last_col;
             round_vectors(&x, type, p->in + m * p->in_stride, p->in_stride, count, b, end, p->first_col, p->last_col);
-            for (size_t r = first_row; r < last_row; r++) {
-                size_t v = 0;
-                for (; v + TOGETHER <= count; v += TOGETHER)
-                    project_packed_rows(p, type, even, &x, r, b, end, m + v, v, v == 0 ? ahead : 0, TOGETHER);
-                for (; v < count; v++) project_packed_rows(p, type, even, &x, r, b, end, m + v, v, v == 0 ? ahead : 0, 1);
-            }
+            for (size_t r = first_row; count == 1 && r < last_row; r++)
+                project_packed_rows(p, type, even, &x, r, b, end, m, 1, ahead, true);
+            for (size_t r = first_row; count > 1 && r < last_row; r++)
+                project_packed_rows(p, type, even, &x, r, b, end, m, count, ahead, false);
         }
     }
 }
 
 /* ---- W^T u -------------------------------------------------------------------------------------------------------- */
 
-/* A block's activations as its cells meet them, turned: one cell for each set of rows; and what takes the offset out. */
-typedef struct turned_block {
-    cell u[SETS];
-    ints start;
-} turned_block;
+/* Rows of up to BATCH vectors, times the means of their scales: 32 words a block, in the order of the sets. */
+typedef struct row_words {
+    int16_t word[ROUNDED] __attribute__((aligned(64)));
+    float scale[ROUNDED / PACKED_BLOCK];
+} row_words;
 
-PACKED_INLINE turned_block spread_block(number_type type, const int8_t *byte, const int32_t start[2])
+/* Blocks [first_block, last_block) of `count` vectors, which come to the places round_vectors has them in. */
+static void round_rows(row_words *to, const packed *w, const float *in, size_t in_stride, size_t count, size_t first_block,
+                       size_t last_block, size_t first, size_t last)
 {
-    turned_block t = {.start = start_of(type, start)};
-    for (int i = 0; i < SETS; i++) t.u[i] = spread(byte + 8 * i);
-    return t;
+    size_t at = 0;
+    for (size_t m = 0; m < count; m++)
+        for (size_t b = first_block, n; b < last_block; b += n, at += n) {
+            float edge[FOUR * PACKED_BLOCK], scale[FOUR];
+            int16_t word[FOUR * PACKED_BLOCK] __attribute__((aligned(64)));
+            const float *from = block_numbers(in + m * in_stride, b, FOUR, first, last, edge);
+            floats v[FOUR * HALVES];
+            n = last_block - b < FOUR ? last_block - b : FOUR;
+            for (size_t i = 0; i < FOUR * HALVES; i++) {
+                size_t row = b * PACKED_BLOCK + 16 * i;
+                v[i] = i < n * HALVES ? times(load_floats(from + 16 * i), load_floats(w->row_mean + row)) : splat_floats(0);
+            }
+            round_words(v, word, scale);
+            memcpy(to->word + at * PACKED_BLOCK, word, n * PACKED_BLOCK * sizeof *word);
+            memcpy(to->scale + at, scale, n * sizeof *scale);
+        }
 }
 
-/* What one block of rows of a vector is, for each of a run of blocks of columns, once the scales are multiplied in: of a Q6_K
- * block for the columns of either half. `min` is what its mins add up to. */
+/* What is left of a block's scales, of one part, over the largest of that, as words up to WORD_ONE. */
+PACKED_INLINE words load_factors(packed_at b, number_type type, size_t part, const floats inverse_mean[HALVES],
+                                 float inverse_largest)
+{
+    floats v[HALVES];
+    for (size_t h = 0; h < HALVES; h++)
+        v[h] = times(times(scales_of(b, type, h, part), inverse_mean[h]), splat_floats(inverse_largest));
+    return to_words(v[0], v[1]);
+}
+
+/* One block of rows of a batch's vectors. */
+typedef struct back_rows {
+    size_t row_block, count;
+    size_t at, step;            /* of the first vector among those rounded, and from one to the next */
+    const activations *rounded; /* even */
+    const row_words *words;     /* not even, */
+    const float *u[BATCH];      /* and for Q4_K the numbers */
+} back_rows;
+
+/* What rows of one block are for each of a run of blocks of columns, once the rest of the scales is multiplied in: bytes of all
+ * vectors for the first of them, then for the next; of a Q6_K block for the columns of either half. Two lie together: 8 bytes
+ * of a set of the one, 8 of the other. `min` is what its mins add up to. */
 typedef struct folded {
     int8_t byte[HALVES][RUN][PACKED_BLOCK] __attribute__((aligned(64)));
-    int32_t start[HALVES][RUN][8] __attribute__((aligned(64)));
+    int32_t start[HALVES][RUN][2] __attribute__((aligned(64)));
     float scale[HALVES][RUN], min[RUN];
 } folded;
 
-PACKED_INLINE void fold_scales(folded *to, const packed *w, number_type type, const float *u, size_t row_block, size_t first,
-                               size_t n)
+PACKED_INLINE float fold_min(packed_at b, const float *u)
 {
-    size_t parts = type == NUMBER_Q6_K ? HALVES : 1;
-    floats low = load_floats(u), high = load_floats(u + 16);
-    for (size_t part = 0; part < parts; part++)
-        for (size_t i = 0; i < n; i += FOUR) {
-            floats v[FOUR * HALVES];
-            for (size_t k = 0; k < FOUR; k++) { /* beyond n the last one again, which nobody looks at */
-                packed_at b = block_of(w, type, false, row_block, first + (i + k < n ? i + k : n - 1));
-                v[HALVES * k] = times(low, scales_of(b, type, 0, part));
-                v[HALVES * k + 1] = times(high, scales_of(b, type, 1, part));
-                if (type == NUMBER_Q4_K)
-                    to->min[i + k] = sum_floats(times_plus(high, mins_of(b, 1), times(low, mins_of(b, 0))));
+    return sum_floats(times_plus(load_floats(u + 16), mins_of(b, 1), times(load_floats(u), mins_of(b, 0))));
+}
+
+/* n words of 32 rows, and what is there up to a multiple of FOUR, become bytes, and their scales what those count. Each loop is
+ * over all: what has to wait for itself would be late otherwise. */
+PACKED_INLINE void narrow(folded *to, number_type type, size_t part, int16_t word[RUN][PACKED_BLOCK], size_t n)
+{
+    int32_t largest[RUN] __attribute__((aligned(64))) = {0}, by[RUN] __attribute__((aligned(64)));
+    float unit[RUN];
+    for (size_t e = 0; e < n; e += FOUR) largest_of_four(word[e], largest + e);
+    for (size_t e = 0; e < n; e += 16) byte_factors(largest + e, by + e, unit + e);
+    for (size_t e = 0; e < n; e++) to->scale[part][e] *= unit[e];
+    for (size_t e = 0; e < n; e += 2) narrow_pair(word[e], by + e, to->byte[part][e]);
+    for (size_t e = 0; e < n; e += FOUR) starts_of_pairs(to->byte[part][e], offset_of(type), &to->start[part][e]);
+}
+
+/* For the n blocks of columns from `first` on: n times the vectors are at most RUN. */
+PACKED_INLINE void fold_rows(folded *to, const packed *w, number_type type, const back_rows *rows, size_t first, size_t n,
+                             bool alone)
+{
+    const int16_t *u = rows->words->word + rows->at * PACKED_BLOCK;
+    const float *scale = rows->words->scale + rows->at;
+    size_t count = alone ? 1 : rows->count, step = rows->step, parts = parts_of(type);
+    floats inverse_mean[HALVES], least = splat_floats(PACKED_LEAST_MEAN);
+    for (size_t h = 0; h < HALVES; h++)
+        inverse_mean[h] =
+            over(splat_floats(1), larger(load_floats(w->row_mean + rows->row_block * PACKED_BLOCK + 16 * h), least));
+    float by[RUN * HALVES];
+    for (size_t i = 0; i < n * parts; i += 16) { /* where it is 0, all factors are */
+        floats largest = load_floats(block_of(w, type, false, rows->row_block, first).largest + i);
+        store_floats(by + i, over(splat_floats(WORD_ONE), larger(largest, least)));
+    }
+    for (size_t part = 0; part < parts; part++) {
+        int16_t word[RUN][PACKED_BLOCK] __attribute__((aligned(64)));
+        for (size_t c = 0; c < n; c++) {
+            packed_at b = block_of(w, type, false, rows->row_block, first + c);
+            words factors = load_factors(b, type, part, inverse_mean, by[c * parts + part]);
+            for (size_t m = 0; m < count; m++) {
+                store_words(word[c * count + m], fold(load_words(u + m * step * PACKED_BLOCK), factors));
+                to->scale[part][c * count + m] = scale[m * step] * b.largest[part];
+                if (type == NUMBER_Q4_K) to->min[c * count + m] = fold_min(b, rows->u[m]);
             }
-            round_four(v, to->byte[part][i], &to->scale[part][i]);
-            starts_of_four(to->byte[part][i], offset_of(type), true, &to->start[part][i]);
         }
-}
-
-/* The sums of a block's columns of sets [first, last), for MB vectors. */
-PACKED_INLINE void turned_sums(number_type type, const uint8_t *weights, size_t first, size_t last,
-                               turned_block t[HALVES][TOGETHER], int MB, ints sum[SETS][TOGETHER])
-{
-    for (size_t j = first; j < last; j++)
-        for (int m = 0; m < MB; m++) sum[j][m] = t[part_of(type, j)][m].start;
-    for (size_t i = 0; i < 2; i++) {
-        cell w[SETS][2];
-        for (size_t j = first; j < last; j++) load_pair(type, weights, i, j, true, w[j]);
-        for (size_t k = 0; k < 2; k++)
-            for (size_t j = first; j < last; j++)
-                for (int m = 0; m < MB; m++)
-                    sum[j][m] = dot(sum[j][m], w[j][k], t[part_of(type, j)][m].u[i + 2 * k], type == NUMBER_Q8_0);
+        for (size_t e = n * count; e % FOUR > 0; e++) memcpy(word[e], word[0], sizeof word[0]); /* nobody looks at those */
+        narrow(to, type, part, word, n * count);
     }
 }
 
-/* Rows of one block of rows of MB vectors: the vectors' numbers if scales are to be folded in, else the numbers rounded. */
-typedef struct back_rows {
-    size_t row_block;
-    const float *u[TOGETHER];
-    const int8_t *byte[TOGETHER];
-    const int32_t *start[TOGETHER];
-    float scale[TOGETHER];
-} back_rows;
+/* Rows as a block's columns meet them: of a Q6_K block those of either half. */
+typedef struct turned_rows {
+    const int8_t *byte[HALVES]; /* `apart` from set to set */
+    size_t apart;
+    const int32_t *start[HALVES];
+    float scale[HALVES], min;
+} turned_rows;
 
-/* Columns of sets [first, last) of one block of W, 16 or 32, into their place among the 32 numbers of each out[m]. */
-PACKED_INLINE void back_packed_sets(packed_at b, number_type type, size_t first, size_t last, turned_block t[HALVES][TOGETHER],
-                                    const float scale[HALVES][TOGETHER], const float min[TOGETHER], int MB,
-                                    float *const out[TOGETHER])
+PACKED_INLINE turned_rows folded_at(const folded *f, number_type type, size_t at)
 {
-    ints sum[SETS][TOGETHER];
-    if (MB == 1) { /* side by side, so that there are sums enough to hide the latency of one */
-        turned_sums(type, b.weights, first, last, t, MB, sum);
-    } else {
-        turned_sums(type, b.weights, first, first + 1, t, MB, sum);
-        turned_sums(type, b.weights, first + 1, first + 2, t, MB, sum);
+    turned_rows u = {.apart = 16};
+    for (size_t part = 0; part < parts_of(type); part++) {
+        u.byte[part] = f->byte[part][at - at % 2] + at % 2 * 8;
+        u.start[part] = f->start[part][at];
+        u.scale[part] = f->scale[part][at];
     }
-    for (size_t h = first / 2; h < last / 2; h++)
-        for (int m = 0; m < MB; m++) {
-            floats y = load_floats(out[m] + 16 * h);
-            if (type == NUMBER_Q4_K) y = minus_times(splat_floats(min[m]), splat_floats(1.0f), y);
-            floats by = splat_floats(scale[part_of(type, 2 * h)][m]);
-            store_floats(out[m] + 16 * h, times_plus(pair_sums(sum[2 * h][m], sum[2 * h + 1][m]), by, y));
-        }
+    if (type == NUMBER_Q4_K) u.min = f->min[at];
+    return u;
 }
 
-PACKED_INLINE void back_packed_block(packed_at b, number_type type, turned_block t[HALVES][TOGETHER],
-                                     const float scale[HALVES][TOGETHER], const float min[TOGETHER], int MB,
-                                     float *const out[TOGETHER])
+/* To out, 32 columns, one block's part of one vector. */
+PACKED_INLINE void back_vector(const block_cells *w, number_type type, turned_rows u, float *out)
 {
-    if (MB == 1) {
-        back_packed_sets(b, type, 0, SETS, t, scale, min, MB, out);
-    } else { /* what registers have room for */
-        back_packed_sets(b, type, 0, 2, t, scale, min, MB, out);
-        back_packed_sets(b, type, 2, SETS, t, scale, min, MB, out);
+    ints sum[SETS];
+    for (size_t j = 0; j < SETS; j++) sum[j] = start_of(type, u.start[part_of(type, j)]);
+    for (size_t i = 0; i < SETS; i++)
+        for (size_t j = 0; j < SETS; j++)
+            sum[j] = dot(sum[j], w->cell[i][j], spread(u.byte[part_of(type, j)] + u.apart * i), type == NUMBER_Q8_0);
+    for (size_t h = 0; h < HALVES; h++) {
+        floats y = load_floats(out + 16 * h), by = splat_floats(u.scale[part_of(type, 2 * h)]);
+        if (type == NUMBER_Q4_K) y = minus_times(splat_floats(u.min), splat_floats(1.0f), y);
+        store_floats(out + 16 * h, times_plus(pair_sums(sum[2 * h], sum[2 * h + 1]), by, y));
     }
 }
 
-/* Into the 32 n numbers of each out[m], which are the columns of blocks [first, first + n). */
-PACKED_INLINE void back_packed_even(const packed *w, number_type type, const back_rows *rows, size_t first, size_t n,
-                                    size_t ahead, int MB, float *const out[TOGETHER])
+PACKED_INLINE turned_rows rounded_at(const back_rows *rows, size_t m, float block_scale)
 {
-    turned_block t[HALVES][TOGETHER];
-    for (int m = 0; m < MB; m++) t[0][m] = t[1][m] = spread_block(type, rows->byte[m], rows->start[m]);
-    for (size_t c = 0; c < n; c++) {
-        packed_at b = block_of(w, type, true, rows->row_block, first + c);
-        fetch_ahead(b, ahead);
-        float scale[HALVES][TOGETHER], *to[TOGETHER];
-        for (int m = 0; m < MB; m++) {
-            scale[0][m] = b.block_scale * rows->scale[m];
-            to[m] = out[m] + c * PACKED_BLOCK;
-        }
-        back_packed_block(b, type, t, (const float(*)[TOGETHER])scale, NULL, MB, to);
-    }
+    const activations *a = rows->rounded;
+    size_t at = rows->at + m * rows->step;
+    return (turned_rows){
+        .byte = {a->byte + at * PACKED_BLOCK}, .apart = 8, .start = {a->start[at][0]}, .scale = {block_scale * a->scale[at]}};
 }
 
-PACKED_INLINE void back_packed_folded(const packed *w, number_type type, const back_rows *rows, size_t first, size_t n,
-                                      size_t ahead, int MB, float *const out[TOGETHER])
-{
-    folded f[TOGETHER];
-    for (int m = 0; m < MB; m++) fold_scales(&f[m], w, type, rows->u[m], rows->row_block, first, n);
-    for (size_t c = 0; c < n; c++) {
-        turned_block t[HALVES][TOGETHER];
-        float scale[HALVES][TOGETHER], min[TOGETHER], *to[TOGETHER];
-        for (int m = 0; m < MB; m++) {
-            for (size_t h = 0; h < HALVES; h++) {
-                size_t part = part_of(type, 2 * h);
-                t[h][m] = spread_block(type, f[m].byte[part][c], f[m].start[part][c]);
-                scale[h][m] = f[m].scale[part][c];
-            }
-            if (type == NUMBER_Q4_K) min[m] = f[m].min[c];
-            to[m] = out[m] + c * PACKED_BLOCK;
-        }
-        packed_at b = block_of(w, type, false, rows->row_block, first + c);
-        fetch_ahead(b, ahead);
-        back_packed_block(b, type, t, (const float(*)[TOGETHER])scale, min, MB, to);
-    }
-}
-
-/* One block of rows of MB vectors into the columns of blocks [first, last). at[m] is where in `u` a vector's rows are. */
-PACKED_INLINE void back_packed_row(const product *p, number_type type, bool even, activations *u, const size_t *at,
-                                   size_t row_block, size_t first, size_t last, size_t vector, size_t ahead, int MB)
+/* One block of rows of a batch's vectors, which begin at `vector`, into the columns of blocks [first, last). */
+PACKED_INLINE void back_packed_row(const product *p, number_type type, bool even, const back_rows *rows, size_t first,
+                                   size_t last, size_t vector, size_t ahead, bool alone)
 {
     const packed of_w = *p->w->packed, *w = &of_w; /* copies: as far as the compiler knows, out may lie over them */
     const product part = *p;
-    back_rows rows = {.row_block = row_block};
-    float row_edge[TOGETHER][PACKED_BLOCK], column_edge[TOGETHER][PACKED_BLOCK];
-    for (int m = 0; m < MB; m++) {
-        if (even) {
-            rows.byte[m] = u->byte + at[m] * PACKED_BLOCK;
-            rows.start[m] = u->start[at[m]][0];
-            rows.scale[m] = u->scale[at[m]];
-        } else {
-            rows.u[m] = block_numbers(part.in + (vector + (size_t)m) * part.in_stride, row_block, 1, part.first_row,
-                                      part.last_row, row_edge[m]);
-        }
-    }
-    for (size_t c = first, n; c < last; c += n) {
-        float *out[TOGETHER], *all = part.out + vector * part.out_stride;
-        size_t whole = part.last_col / PACKED_BLOCK < last ? part.last_col / PACKED_BLOCK : last; /* up to there, if c is */
-        bool edge = c * PACKED_BLOCK < part.first_col || c >= whole;
-        n = edge ? 1 : even || whole - c < RUN ? whole - c : RUN;
-        for (int m = 0; m < MB; m++) {
-            out[m] = all + (size_t)m * part.out_stride + c * PACKED_BLOCK;
-            if (edge)
-                out[m] = open_outputs(all + (size_t)m * part.out_stride, c, part.first_col, part.last_col, column_edge[m]);
-        }
-        if (even)
-            back_packed_even(w, type, &rows, c, n, ahead, MB, out);
-        else
-            back_packed_folded(w, type, &rows, c, n, ahead, MB, out);
-        for (int m = 0; edge && m < MB; m++)
-            close_outputs(all + (size_t)m * part.out_stride, c, part.first_col, part.last_col, column_edge[m]);
+    float edge[BATCH][PACKED_BLOCK], *all = part.out + vector * part.out_stride;
+    size_t count = alone ? 1 : rows->count, run = RUN / count;
+    folded f;
+    for (size_t c = first; c < last; c++) {
+        size_t in_run = (c - first) % run;
+        if (!even && in_run == 0) fold_rows(&f, w, type, rows, c, last - c < run ? last - c : run, alone);
+        outputs out = open_outputs(all, part.out_stride, count, c, part.first_col, part.last_col, edge);
+        packed_at b = block_of(w, type, even, rows->row_block, c);
+        fetch_ahead(b, ahead);
+        const block_cells cells = load_block(type, b.weights, true);
+        for (size_t m = 0; m < count; m++)
+            back_vector(&cells, type, even ? rounded_at(rows, m, b.block_scale) : folded_at(&f, type, in_run * count + m),
+                        out.at + m * out.stride);
+        close_outputs(out, all, part.out_stride, count, c, part.first_col, part.last_col);
     }
 }
 
-PACKED_INLINE void back_packed_rows(const product *p, number_type type, bool even, activations *u, size_t first_row,
+PACKED_INLINE void back_packed_rows(const product *p, number_type type, bool even, const void *rounded, size_t first_row,
                                     size_t last_row, size_t first_col, size_t last_col, size_t vector, size_t count)
 {
     size_t ahead = ahead_of(p->w->packed, count);
     for (size_t r = first_row; r < last_row; r++) {
-        size_t v = 0, at[TOGETHER];
-        for (; v + TOGETHER <= count; v += TOGETHER) {
-            for (size_t m = 0; m < TOGETHER; m++) at[m] = (v + m) * (last_row - first_row) + r - first_row;
-            back_packed_row(p, type, even, u, at, r, first_col, last_col, vector + v, v == 0 ? ahead : 0, TOGETHER);
-        }
-        for (; v < count; v++) {
-            at[0] = v * (last_row - first_row) + r - first_row;
-            back_packed_row(p, type, even, u, at, r, first_col, last_col, vector + v, v == 0 ? ahead : 0, 1);
-        }
+        float edge[BATCH][PACKED_BLOCK];
+        back_rows rows = {.row_block = r, .count = count, .at = r - first_row, .step = last_row - first_row};
+        if (even)
+            rows.rounded = rounded;
+        else
+            rows.words = rounded;
+        for (size_t m = 0; type == NUMBER_Q4_K && m < count; m++)
+            rows.u[m] = block_numbers(p->in + (vector + m) * p->in_stride, r, 1, p->first_row, p->last_row, edge[m]);
+        if (count == 1)
+            back_packed_row(p, type, even, &rows, first_col, last_col, vector, ahead, true);
+        else
+            back_packed_row(p, type, even, &rows, first_col, last_col, vector, ahead, false);
     }
 }
 
@@ -445,13 +486,20 @@ PACKED_INLINE void back_packed_as(const product *p, number_type type, bool even)
 {
     size_t first_col = p->first_col / PACKED_BLOCK, last_col = (p->last_col + PACKED_BLOCK - 1) / PACKED_BLOCK;
     size_t last_row = (p->last_row + PACKED_BLOCK - 1) / PACKED_BLOCK;
-    activations u;
+    union {
+        activations bytes;
+        row_words words;
+    } u;
     for (size_t m = 0; m < p->count; m += BATCH) {
         size_t count = p->count - m < BATCH ? p->count - m : BATCH;
-        size_t rows = ROUNDED / PACKED_BLOCK / count, columns = count > TOGETHER ? NEAR : last_col - first_col + 1;
+        size_t rows = ROUNDED / PACKED_BLOCK / count, columns = count > FEW ? NEAR : last_col - first_col + 1;
+        const float *in = p->in + m * p->in_stride;
         for (size_t r = p->first_row / PACKED_BLOCK; r < last_row; r += rows) {
             size_t end = r + rows < last_row ? r + rows : last_row;
-            if (even) round_vectors(&u, type, p->in + m * p->in_stride, p->in_stride, count, r, end, p->first_row, p->last_row);
+            if (even)
+                round_vectors(&u.bytes, type, in, p->in_stride, count, r, end, p->first_row, p->last_row);
+            else
+                round_rows(&u.words, p->w->packed, in, p->in_stride, count, r, end, p->first_row, p->last_row);
             for (size_t c = first_col; c < last_col; c += columns)
                 back_packed_rows(p, type, even, &u, r, end, c, c + columns < last_col ? c + columns : last_col, m, count);
         }

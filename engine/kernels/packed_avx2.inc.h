@@ -2,6 +2,7 @@
  * have to fit 16 bits, so Q8_0's weights are signed here and their magnitudes, at most 128, go against activations, at most
  * 127, that took over the sign. The other types' weights are at most 63 and need no such care. */
 #include "inline.h"
+#include "packed_layout.h"
 
 #include <immintrin.h>
 #include <stdbool.h>
@@ -10,13 +11,13 @@
 
 #define PACKED_INLINE INLINE
 
-enum { TOGETHER = 4 };    /* vectors that share a block in registers */
 enum { BYTE_OFFSET = 0 }; /* what byte_cell leaves in Q8_0's weights */
 
 typedef struct cell {
     __m256i low, high;
 } cell;
 typedef cell ints;
+typedef cell words; /* 32 of 16 bits */
 typedef struct floats {
     __m256 low, high;
 } floats;
@@ -140,6 +141,17 @@ INLINE floats minus_times(floats a, floats b, floats c)
     return (floats){_mm256_fnmadd_ps(a.low, b.low, c.low), _mm256_fnmadd_ps(a.high, b.high, c.high)};
 }
 
+INLINE floats over(floats a, floats b)
+{
+    return (floats){_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)};
+}
+
+/* b if one is not a number. */
+INLINE floats larger(floats a, floats b)
+{
+    return (floats){_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)};
+}
+
 INLINE floats load_halves(const uint8_t *from)
 {
     const __m128i *at = (const __m128i *)(const void *)from;
@@ -173,12 +185,12 @@ INLINE __m256i magnitudes(__m256 v)
     return _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(INT32_MAX));
 }
 
-/* 4 x 32 numbers as bytes in the order of the sets, and the scales that make numbers of them again: the largest magnitude, as
- * integers order it, is not finite where one of the 32 is not, and so is the scale. Below 2^-110 a block counts as zeros: the
- * inverse of its scale might be none. */
-INLINE void round_four(const floats v[8], int8_t *to, float scale[4])
+/* Of 4 x 32 numbers, `most` over the largest magnitude of each 32, and the scale that makes numbers again of integers up to
+ * 127. That magnitude, as integers order it, is not finite where one of the 32 is not, and so is the scale. Below 2^-110 a
+ * block counts as zeros: the inverse of its scale might be none. */
+INLINE void scales_of_four(const floats v[8], float most, float inverse[4], float scale[4])
 {
-    const __m128 least = _mm_set1_ps(0x1p-110f), most = _mm_set1_ps(127.0f);
+    const __m128 least = _mm_set1_ps(0x1p-110f);
     __m128i m[4];
     for (int b = 0; b < 4; b++) {
         __m256i low = _mm256_max_epi32(magnitudes(v[2 * b].low), magnitudes(v[2 * b].high));
@@ -189,20 +201,117 @@ INLINE void round_four(const floats v[8], int8_t *to, float scale[4])
     __m128i even = _mm_max_epi32(_mm_unpacklo_epi32(m[0], m[1]), _mm_unpackhi_epi32(m[0], m[1]));
     __m128i odd = _mm_max_epi32(_mm_unpacklo_epi32(m[2], m[3]), _mm_unpackhi_epi32(m[2], m[3]));
     __m128 max = _mm_castsi128_ps(_mm_max_epi32(_mm_unpacklo_epi64(even, odd), _mm_unpackhi_epi64(even, odd)));
+    _mm_storeu_ps(inverse, _mm_div_ps(_mm_set1_ps(most), _mm_max_ps(least, max))); /* the second if one is not a number */
+    _mm_storeu_ps(scale, _mm_div_ps(_mm_andnot_ps(_mm_cmplt_ps(max, least), max), _mm_set1_ps(127.0f)));
+}
+
+/* 4 x 32 numbers as bytes in the order of the sets, up to 127, and their scales. */
+INLINE void round_four(const floats v[8], int8_t *to, float scale[4])
+{
     float inverse[4];
-    _mm_storeu_ps(inverse, _mm_div_ps(most, _mm_max_ps(least, max))); /* the second if one is not a number */
-    _mm_storeu_ps(scale, _mm_div_ps(_mm_andnot_ps(_mm_cmplt_ps(max, least), max), most));
+    scales_of_four(v, 127.0f, inverse, scale);
     const __m256i sets = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7); /* as packing goes within 128 bits */
     for (int b = 0; b < 4; b++) {
         __m256 by = _mm256_set1_ps(inverse[b]);
-        __m256i words[2];
+        __m256i half[2];
         for (int h = 0; h < 2; h++)
-            words[h] = _mm256_packs_epi32(_mm256_cvtps_epi32(_mm256_mul_ps(v[2 * b + h].low, by)),
-                                          _mm256_cvtps_epi32(_mm256_mul_ps(v[2 * b + h].high, by)));
-        __m256i bytes = _mm256_packs_epi16(words[0], words[1]);
+            half[h] = _mm256_packs_epi32(_mm256_cvtps_epi32(_mm256_mul_ps(v[2 * b + h].low, by)),
+                                         _mm256_cvtps_epi32(_mm256_mul_ps(v[2 * b + h].high, by)));
+        __m256i bytes = _mm256_packs_epi16(half[0], half[1]);
         bytes = _mm256_shuffle_epi8(_mm256_permutevar8x32_epi32(bytes, order), sets);
         _mm256_storeu_si256((__m256i *)(void *)(to + 32 * b), bytes);
+    }
+}
+
+/* Rounded to words, in the order of the sets. */
+INLINE __m256i sixteen_words(floats v)
+{
+    const __m256i sets = _mm256_setr_epi32(0, 4, 2, 6, 1, 5, 3, 7);
+    return _mm256_permutevar8x32_epi32(_mm256_packs_epi32(_mm256_cvtps_epi32(v.low), _mm256_cvtps_epi32(v.high)), sets);
+}
+
+INLINE words to_words(floats low, floats high)
+{
+    return (words){sixteen_words(low), sixteen_words(high)};
+}
+
+INLINE words load_words(const int16_t *from)
+{
+    return load_cell((const uint8_t *)from);
+}
+
+/* The same with words up to WORD_MOST. */
+INLINE void round_words(const floats v[8], int16_t *to, float scale[4])
+{
+    float inverse[4];
+    scales_of_four(v, (float)WORD_MOST, inverse, scale);
+    for (int b = 0; b < 4; b++) {
+        floats by = splat_floats(inverse[b]);
+        words w = to_words(times(v[2 * b], by), times(v[2 * b + 1], by));
+        memcpy(to + 32 * b, &w, sizeof w);
+    }
+}
+
+INLINE void store_words(int16_t *to, words v)
+{
+    memcpy(to, &v, sizeof v);
+}
+
+/* Each word times the other's / 2^15, rounded. */
+INLINE words fold(words a, words b)
+{
+    return (words){_mm256_mulhrs_epi16(a.low, b.low), _mm256_mulhrs_epi16(a.high, b.high)};
+}
+
+/* The largest magnitude of each of 4 x 32 words. */
+INLINE void largest_of_four(const int16_t *word, int32_t largest[4])
+{
+    __m128i m[4];
+    for (int k = 0; k < 4; k++) {
+        words w = load_words(word + 32 * k);
+        __m256i max = _mm256_max_epu16(_mm256_abs_epi16(w.low), _mm256_abs_epi16(w.high));
+        m[k] = _mm_max_epu16(_mm256_castsi256_si128(max), _mm256_extracti128_si256(max, 1));
+    }
+    __m128i low = _mm_max_epu16(_mm_unpacklo_epi16(m[0], m[1]), _mm_unpackhi_epi16(m[0], m[1]));
+    __m128i high = _mm_max_epu16(_mm_unpacklo_epi16(m[2], m[3]), _mm_unpackhi_epi16(m[2], m[3]));
+    __m128i two = _mm_max_epu16(_mm_unpacklo_epi32(low, high), _mm_unpackhi_epi32(low, high));
+    _mm_storeu_si128((__m128i *)(void *)largest, _mm_cvtepu16_epi32(_mm_max_epu16(two, _mm_srli_si128(two, 8))));
+}
+
+/* What 16 such words are to be multiplied with to become bytes, and what these count then, as packed_layout.h has it. */
+INLINE void byte_factors(const int32_t largest[16], int32_t by[16], float unit[16])
+{
+    for (int h = 0; h < 16; h += 8) {
+        __m256i most = _mm256_load_si256((const __m256i *)(const void *)(largest + h));
+        __m256 ratio = _mm256_div_ps(_mm256_set1_ps((float)WORD_TO_BYTE),
+                                     _mm256_cvtepi32_ps(_mm256_max_epi32(most, _mm256_set1_epi32(1))));
+        __m256i factor = _mm256_min_epi32(_mm256_cvttps_epi32(ratio), _mm256_set1_epi32(WORD_TOP));
+        _mm256_store_si256((__m256i *)(void *)(by + h), factor);
+        _mm256_storeu_ps(unit + h, _mm256_div_ps(_mm256_set1_ps((float)WORD_UNIT), _mm256_cvtepi32_ps(factor)));
+    }
+}
+
+/* 2 x 32 words times their factors / 2^15, as bytes: 8 of a set of the first, 8 of the second. */
+INLINE void narrow_pair(const int16_t *word, const int32_t by[2], int8_t *to)
+{
+    __m256i of_a = _mm256_set1_epi16((int16_t)by[0]), of_b = _mm256_set1_epi16((int16_t)by[1]);
+    words a = fold(load_words(word), (words){of_a, of_a}), b = fold(load_words(word + 32), (words){of_b, of_b});
+    _mm256_storeu_si256((__m256i *)(void *)to, _mm256_packs_epi16(a.low, b.low));
+    _mm256_storeu_si256((__m256i *)(void *)(to + 32), _mm256_packs_epi16(a.high, b.high));
+}
+
+/* Of two such pairs, minus `offset` times the sums of bytes 0 to 3 of each set, and of bytes 4 to 7. */
+INLINE void starts_of_pairs(const int8_t *byte, int offset, int32_t start[4][2])
+{
+    const __m256i by = _mm256_set1_epi8((char)offset), one = _mm256_set1_epi16(1);
+    for (int p = 0; p < 2; p++) {
+        const __m256i *at = (const __m256i *)(const void *)(byte + 64 * p);
+        __m256i pairs = _mm256_add_epi16(_mm256_maddubs_epi16(by, _mm256_loadu_si256(at)),
+                                         _mm256_maddubs_epi16(by, _mm256_loadu_si256(at + 1)));
+        __m256i sums = _mm256_madd_epi16(pairs, one);
+        __m128i both = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+        _mm_storeu_si128((__m128i *)(void *)start[2 * p], _mm_sub_epi32(_mm_setzero_si128(), both));
     }
 }
 

@@ -25,6 +25,15 @@ enum {
     PACKED_CRUMBS = 512 /* where a Q6_K block's upper bits start */
 };
 
+/* Rows that a part of their scales is folded into are words up to WORD_MOST; what is left of the scales, up to WORD_ONE. Times
+ * each other / 2^15 they are words again; these times WORD_TO_BYTE over the largest of them / 2^15, or times WORD_TOP where
+ * that is less, are bytes. A byte counts WORD_UNIT over what it was multiplied with last, times the largest of the rows / 127
+ * and that of what is left: so whole numbers up to 127 whose scales are 1 remain what they are. */
+enum { WORD_MOST = 127 << 8, WORD_ONE = 1 << 14, WORD_TO_BYTE = 127 << 15, WORD_TOP = 32767, WORD_UNIT = 256 };
+
+/* Means of a row's scales below it, which only 0 is, count as it. */
+#define PACKED_LEAST_MEAN 0x1p-100f
+
 struct packed {
     number_type type;
     bool even;
@@ -34,7 +43,10 @@ struct packed {
     uint8_t *blocks;    /* [row_blocks][col_blocks][block_bytes], on a multiple of 64 */
     uint8_t *scales;    /* [row_blocks][col_blocks][PACKED_SCALES] */
     float *block_scale; /* even, instead: [row_blocks][col_blocks] */
-    uint16_t *wide;     /* f16, Q4_K: [row_blocks][super_blocks][2][32], d and dmin; Q6_K: [row_blocks][super_blocks][32], d */
+    float
+        *row_mean;  /* not even, both ways: [row_blocks][32] what a row's scales are on average; 0 where that is not a number */
+    float *largest; /* [row_blocks][col_blocks][2 halves if Q6_K, else 1] of a block's scales, each over its row's mean */
+    uint16_t *wide; /* f16, Q4_K: [row_blocks][super_blocks][2][32], d and dmin; Q6_K: [row_blocks][super_blocks][32], d */
     size_t bytes;
 };
 

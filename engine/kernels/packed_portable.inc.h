@@ -9,7 +9,6 @@
 
 #define PACKED_INLINE static inline
 
-enum { TOGETHER = 1 };      /* vectors that share a block */
 enum { BYTE_OFFSET = 128 }; /* what byte_cell leaves in Q8_0's weights */
 
 typedef struct cell {
@@ -18,6 +17,9 @@ typedef struct cell {
 typedef struct ints {
     int32_t lane[16];
 } ints;
+typedef struct words {
+    int16_t word[32];
+} words;
 typedef struct floats {
     float lane[16];
 } floats;
@@ -136,6 +138,19 @@ static inline floats minus_times(floats a, floats b, floats c)
     return c;
 }
 
+static inline floats over(floats a, floats b)
+{
+    for (int l = 0; l < 16; l++) a.lane[l] /= b.lane[l];
+    return a;
+}
+
+/* b if one is not a number. */
+static inline floats larger(floats a, floats b)
+{
+    for (int l = 0; l < 16; l++) a.lane[l] = a.lane[l] > b.lane[l] ? a.lane[l] : b.lane[l];
+    return a;
+}
+
 static floats load_halves(const uint8_t *from)
 {
     uint16_t half[16];
@@ -167,26 +182,118 @@ static inline float sum_floats(floats v)
     return v.lane[0];
 }
 
-/* 4 x 32 numbers as bytes in the order of the sets, and the scales that make numbers of them again: the largest magnitude, as
- * integers order it, is not finite where one of the 32 is not, and so is the scale. Below 2^-110 a block counts as zeros: the
- * inverse of its scale might be none. */
+/* The integer nearest to v; not a number, or too large for a word: 0. */
+static int16_t nearest_word(float v)
+{
+    return fabsf(v) <= 32767.0f ? (int16_t)lrintf(v) : 0;
+}
+
+/* Where number i of 32 is in the order of the sets. */
+static size_t in_sets(size_t i)
+{
+    return packed_set(i) * 8 + packed_place(i);
+}
+
+/* 32 numbers as words in the order of the sets, up to `most`, and the scale that makes numbers again of integers up to 127. The
+ * largest magnitude, as integers order it, is not finite where one of the 32 is not, and so is the scale. Below 2^-110 they
+ * count as zeros: the inverse of the scale might be none. */
+static void round_block(const floats v[2], float most, int16_t to[32], float *scale)
+{
+    float x[32], max;
+    uint32_t bits[32], largest = 0;
+    memcpy(x, v, sizeof x);
+    memcpy(bits, x, sizeof bits);
+    for (int i = 0; i < 32; i++) largest = (bits[i] & 0x7fffffffu) > largest ? bits[i] & 0x7fffffffu : largest;
+    memcpy(&max, &largest, sizeof max);
+    float inverse = most / (max < 0x1p-110f ? 0x1p-110f : max);
+    *scale = (max < 0x1p-110f ? 0.0f : max) / 127.0f;
+    for (size_t i = 0; i < 32; i++) to[in_sets(i)] = nearest_word(x[i] * inverse);
+}
+
+/* 4 x 32 numbers as bytes. */
 static void round_four(const floats v[8], int8_t *to, float scale[4])
 {
     for (int b = 0; b < 4; b++) {
-        float x[32], max;
-        uint32_t bits[32], most = 0;
-        memcpy(x, &v[2 * b], sizeof x);
-        memcpy(bits, x, sizeof bits);
-        for (int i = 0; i < 32; i++) most = (bits[i] & 0x7fffffffu) > most ? bits[i] & 0x7fffffffu : most;
-        memcpy(&max, &most, sizeof max);
-        float inverse = 127.0f / (max < 0x1p-110f ? 0x1p-110f : max);
-        scale[b] = (max < 0x1p-110f ? 0.0f : max) / 127.0f;
-        for (size_t i = 0; i < 32; i++) {
-            float scaled = x[i] * inverse;
-            bool number = fabsf(scaled) < 128.0f; /* if not, the scale says so */
-            to[32 * b + (int)(packed_set(i) * 8 + packed_place(i))] = number ? (int8_t)lrintf(scaled) : 0;
+        int16_t word[32];
+        round_block(v + 2 * b, 127.0f, word, &scale[b]);
+        for (int i = 0; i < 32; i++) to[32 * b + i] = (int8_t)word[i];
+    }
+}
+
+/* The same as words, up to WORD_MOST. */
+static void round_words(const floats v[8], int16_t *to, float scale[4])
+{
+    for (int b = 0; b < 4; b++) round_block(v + 2 * b, (float)WORD_MOST, to + 32 * b, &scale[b]);
+}
+
+/* Rounded to words, in the order of the sets. */
+static words to_words(floats low, floats high)
+{
+    words w;
+    for (size_t i = 0; i < 32; i++) w.word[in_sets(i)] = nearest_word(i < 16 ? low.lane[i] : high.lane[i - 16]);
+    return w;
+}
+
+static inline words load_words(const int16_t *from)
+{
+    words w;
+    memcpy(&w, from, sizeof w);
+    return w;
+}
+
+static inline void store_words(int16_t *to, words v)
+{
+    memcpy(to, &v, sizeof v);
+}
+
+/* a b / 2^15, rounded. */
+static inline int16_t fold_word(int16_t a, int16_t b)
+{
+    return (int16_t)((a * b + (1 << 14)) >> 15);
+}
+
+static words fold(words a, words b)
+{
+    for (int i = 0; i < 32; i++) a.word[i] = fold_word(a.word[i], b.word[i]);
+    return a;
+}
+
+/* The largest magnitude of each of 4 x 32 words. */
+static void largest_of_four(const int16_t *word, int32_t largest[4])
+{
+    for (int k = 0; k < 4; k++) {
+        largest[k] = 0;
+        for (int i = 0; i < 32; i++) {
+            int magnitude = word[32 * k + i] < 0 ? -word[32 * k + i] : word[32 * k + i];
+            largest[k] = magnitude > largest[k] ? magnitude : largest[k];
         }
     }
+}
+
+/* What 16 such words are to be multiplied with to become bytes, and what these count then, as packed_layout.h has it. */
+static void byte_factors(const int32_t largest[16], int32_t by[16], float unit[16])
+{
+    for (int k = 0; k < 16; k++) {
+        by[k] = (int32_t)((float)WORD_TO_BYTE / (float)(largest[k] > 1 ? largest[k] : 1));
+        if (by[k] > WORD_TOP) by[k] = WORD_TOP;
+        unit[k] = (float)WORD_UNIT / (float)by[k];
+    }
+}
+
+/* 2 x 32 words times their factors / 2^15, as bytes: 8 of a set of the first, 8 of the second. */
+static void narrow_pair(const int16_t *word, const int32_t by[2], int8_t *to)
+{
+    for (int i = 0; i < 64; i++) {
+        int16_t byte = fold_word(word[i], (int16_t)by[i / 32]);
+        to[i % 32 / 8 * 16 + i / 32 * 8 + i % 8] = (int8_t)(byte > 127 ? 127 : byte < -128 ? -128 : byte);
+    }
+}
+
+/* Of two such pairs, minus `offset` times the sums of bytes 0 to 3 of each set, and of bytes 4 to 7. */
+static void starts_of_pairs(const int8_t *byte, int offset, int32_t start[4][2])
+{
+    memset(start, 0, 4 * sizeof start[0]);
+    for (int i = 0; i < 128; i++) start[i / 64 * 2 + i / 8 % 2][i / 4 % 2] -= offset * byte[i];
 }
 
 /* Of the sums of 4 x 32 of these bytes, minus `offset` times: [..][0] is that of bytes 0 to 3 of each set, [..][1] that of

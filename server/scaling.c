@@ -23,13 +23,23 @@ static void sum_aside(uv_work_t *work)
     scaling_sum_up(work->data);
 }
 
+static void fail_for_memory(scaling *s)
+{
+    (void)api_fail(&s->error, 500, NULL, NULL, "no memory for the answer");
+    s->error.no_retry = true;
+    scaling_cancel(s);
+}
+
 static void send_event(scaling *s, bool with_rows, bool last)
 {
     exchange *x = s->exchange;
     if (!s->streaming || s->answered || s->gone || !x->request) return;
-    scaling_put_event(s, with_rows, last);
-    if (!s->out.failed) http_stream_write(x->request, s->out.text, s->out.bytes);
     json_text_clear(&s->out);
+    scaling_put_event(s, with_rows, last);
+    if (s->out.failed)
+        fail_for_memory(s);
+    else
+        http_stream_write(x->request, s->out.text, s->out.bytes);
     s->said = uv_hrtime();
 }
 
@@ -63,11 +73,13 @@ static void sum_up(scaling *s, bool final)
     on_summed(&sum->work, 0);
 }
 
-/* Rows of what there is by now, where somebody watches them come. */
+/* Rows of what there is by now, where somebody watches them come and has read those before. */
 static void show(scaling *s)
 {
     double since = (double)(uv_hrtime() - s->said) * 1e-9;
+    const http_request *request = s->exchange->request;
     if (!s->streaming || s->working || s->n_done == s->summary.n_done) return;
+    if (!request || http_stream_pending(request) > 0) return;
     if (s->summary.n_done > 0 && since < fmax(EVENT_SECONDS, REST_AFTER_SUMMING * s->summary.seconds)) return;
     sum_up(s, false);
 }
@@ -115,12 +127,14 @@ static void end_well(scaling *s)
     exchange *x = s->exchange;
     if (s->streaming) {
         send_event(s, true, true);
-        http_stream_end(x->request);
-        return;
+    } else {
+        scaling_put_answer(s);
+        if (s->out.failed) fail_for_memory(s);
     }
-    scaling_put_answer(s);
-    if (s->out.failed)
-        exchange_reply(x, 500, NULL);
+    if (s->error.status)
+        end_with_error(s);
+    else if (s->streaming)
+        http_stream_end(x->request);
     else
         exchange_reply_text(x, 200, s->out.text, s->out.bytes);
 }
@@ -303,8 +317,7 @@ static void start(scaling *s)
     s->began = s->said = uv_hrtime();
     describe(s);
     if (!make_room(s)) {
-        (void)api_fail(&s->error, 500, NULL, NULL, "no memory for the request");
-        s->error.no_retry = true;
+        fail_for_memory(s);
     }
     scaling_begin(s);
     if (!s->error.status) {

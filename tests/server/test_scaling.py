@@ -5,6 +5,7 @@ import json
 import math
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -349,6 +350,25 @@ def test_interactive_requests_come_first_and_who_leaves_frees_its_rows(server):
     assert server.metric("descent_requests_running") + server.metric("descent_requests_waiting") > 0, "the experiment is over already"
     leave(server, connection, stream)
     server.until(lambda: any(PATH in line and '"finish":"cancelled"' in line for line in server.log), "it is not logged")
+
+
+def test_who_leaves_without_a_stream_frees_its_rows_too(server):
+    where = urlsplit(server.url)
+    connection = http.client.HTTPConnection(where.hostname, where.port)
+    connection.request("POST", PATH, json.dumps(LONG), {"Content-Type": "application/json"})
+    server.until(lambda: server.metric("descent_requests_running") > 0, "it does not begin")
+    connection.close()
+    server.until(lambda: server.metric("descent_requests_running") + server.metric("descent_requests_waiting") == 0,
+                 "rows of one who left are still there")
+
+
+def test_a_stream_with_nothing_to_say_is_kept_alive(serve, made):
+    server = serve([made["slow"]], "--sse-keepalive", "0.1")
+    connection, stream = open_stream(server, PATH, {**LONG, "texts": LONG["texts"][:1]})
+    read_event(stream)
+    comments = [line for line in (stream.readline() for _ in range(6)) if line.startswith(b":")]
+    assert len(comments) >= 2
+    leave(server, connection, stream)
 
 
 def test_a_rate_is_told_only_of_who_ran_alone(server):

@@ -24,8 +24,11 @@ METRICS = ["loss", "perplexity", "bits_per_byte", "accuracy", "energy", "relativ
 
 
 @pytest.fixture(scope="module")
-def server(shipped, made):
-    files = [shipped(name) for name in ("nrgpt-shakespeare", "cem-kjv", "nrgpt-listops")]
+def server(shipped, made, tmp_path_factory):
+    """The model "short" has little context, so that little text has windows."""
+    short = tmp_path_factory.mktemp("models") / "short.gguf"
+    generate(["nrgpt", str(short), "--vocab", "320", "--context", "16", "--steps", "4", "--seed", "5"])
+    files = [short, *(shipped(name) for name in ("nrgpt-shakespeare", "cem-kjv", "nrgpt-listops"))]
     server = Server([*files, *(made[name] for name in ("slow", "mute", "broken"))], "--drain-delay", "0", "--drain", "5")
     yield server
     end(server)
@@ -186,13 +189,14 @@ def resampled(values, weights, seed=7, n=20000):
 @pytest.mark.parametrize("as_documents", [True, False])
 def test_intervals_are_those_of_plain_resampling(server, as_documents):
     """Units are documents, or one document's windows; differences are of the same units at both depths."""
-    context, n = 256, 8
-    windows = [SHAKESPEARE[i * context:(i + 1) * context + 1] for i in range(n)]
-    alone = [rows(server, "nrgpt-shakespeare", texts=[window], steps=[3, 4]) for window in windows]
+    context, n = 16, 12
+    tokens = server.json("/tokenize", {"model": "short", "prompt": SHAKESPEARE[:1000]})["tokens"][:n * context + 1]
+    windows = [tokens[i * context:(i + 1) * context + 1] for i in range(n)]
+    alone = [rows(server, "short", texts=[window], steps=[3, 4]) for window in windows]
     nats = np.array([[row["loss"] * row["predictions"] for row in each] for each in alone])
     weights = np.full(n, float(context))
-    texts = windows if as_documents else [SHAKESPEARE[:n * context + 1]]
-    first, second = rows(server, "nrgpt-shakespeare", texts=texts, steps=[3, 4], intervals={"resamples": 20000, "seed": 3})
+    texts = windows if as_documents else [tokens]
+    first, second = rows(server, "short", texts=texts, steps=[3, 4], intervals={"resamples": 20000, "seed": 3})
     for column, row in enumerate((first, second)):
         assert row["loss"] == pytest.approx(nats[:, column].sum() / weights.sum(), rel=1e-7)
         low, high = np.quantile(resampled(nats[:, column], weights), [0.025, 0.975])
@@ -208,25 +212,25 @@ def test_intervals_are_those_of_plain_resampling(server, as_documents):
 
 
 def test_what_is_resampled(server):
-    """Two texts of a window each and one of two: four windows, three documents."""
-    texts = [SHAKESPEARE[:100], SHAKESPEARE[200:300], SHAKESPEARE[400:800]]
+    """Two texts of a window each and one of two, of tokens: four windows, three documents."""
+    texts = [[40, 41, 42, 43], [50, 60, 70], list(range(80, 110))]
 
     def ask(**intervals):
-        answer = measure(server, "nrgpt-shakespeare", texts=texts, steps=[2], intervals={"resamples": 300, **intervals})
+        answer = measure(server, "short", texts=texts, steps=[2], intervals={"resamples": 300, **intervals})
         return answer["descent"]["units"], answer["rows"][0]["intervals"]["loss"]
 
     assert ask() == ask(units="windows") and ask()[0] == "windows"
     assert ask(units="documents")[0] == "documents" and ask(units="documents")[1] != ask()[1]
-    eight = measure(server, "nrgpt-shakespeare", texts=texts[:1] * 8, steps=[2])
+    eight = measure(server, "short", texts=texts[:1] * 8, steps=[2])
     assert eight["descent"]["units"] == "documents" and len(set(eight["rows"][0]["intervals"]["loss"])) == 1
     assert measure(server, "nrgpt-shakespeare", records=CHOICES)["descent"]["units"] == "records"
 
 
 def test_seed_level_and_reference(server):
-    texts = [SHAKESPEARE[i * 100:i * 100 + 60] for i in range(8)]
+    texts = [SHAKESPEARE[i * 100:i * 100 + 12] for i in range(8)]
 
     def ask(steps=(1, 4), **intervals):
-        answer = measure(server, "nrgpt-shakespeare", texts=texts, steps=list(steps), intervals=intervals)
+        answer = measure(server, "short", texts=texts, steps=list(steps), intervals=intervals)
         return answer, answer["rows"][0]["intervals"]["loss"]
 
     assert ask(seed=1)[1] == ask(seed=1)[1] != ask(seed=2)[1]
@@ -237,7 +241,7 @@ def test_seed_level_and_reference(server):
     answer, interval = ask(steps=(1, 3))
     assert answer["descent"]["reference"] is None and None not in interval
     assert set(answer["rows"][0]["difference"]["loss"].values()) == {None}
-    [row] = rows(server, "nrgpt-shakespeare", texts=texts[:1], steps=[4])
+    [row] = rows(server, "short", texts=texts[:1], steps=[4])
     assert row["intervals"]["loss"] == [None, None], "one unit has no interval"
 
 
@@ -314,7 +318,8 @@ def test_choices_are_by_likelihood(server):
 # ---- What is beside it -------------------------------------------------------------------------------------------------------
 
 
-LONG = {"model": "slow", "texts": ["the quick brown fox " * 150] * 24, "steps": [200]}  # minutes of work
+LONG = {"model": "slow", "texts": ["the quick"] * 5000, "steps": [200]}  # minutes of work, in small pieces
+HEAVY = {"model": "slow", "texts": ["the quick brown fox " * 150], "steps": [200]}  # and in one
 
 
 def read_event(stream):
@@ -342,7 +347,7 @@ def leave(server, connection, stream):
 def test_interactive_requests_come_first_and_who_leaves_frees_its_rows(server):
     connection, stream = open_stream(server, PATH, LONG)
     first = read_event(stream)
-    assert first["progress"] == {"done": 0, "total": 24, "seconds_left": None} and first["rows"] == []
+    assert first["progress"] == {"done": 0, "total": 5000, "seconds_left": None} and first["rows"] == []
     server.until(lambda: server.metric("descent_requests_running") > 0, "it does not begin")
     for _ in range(3):
         text = server.json("/v1/completions", {"model": "slow", "prompt": "the quick", "max_tokens": 4, "seed": 1})
@@ -364,7 +369,7 @@ def test_who_leaves_without_a_stream_frees_its_rows_too(server):
 
 def test_a_stream_with_nothing_to_say_is_kept_alive(serve, made):
     server = serve([made["slow"]], "--sse-keepalive", "0.1")
-    connection, stream = open_stream(server, PATH, {**LONG, "texts": LONG["texts"][:1]})
+    connection, stream = open_stream(server, PATH, HEAVY)
     read_event(stream)
     comments = [line for line in (stream.readline() for _ in range(6)) if line.startswith(b":")]
     assert len(comments) >= 2
@@ -442,16 +447,15 @@ def test_a_full_queue_is_a_429_and_a_small_one_is_enough(serve, shipped, made):
     assert len(rows(server, "nrgpt-shakespeare", texts=["abc"], steps=[1])) == 1
 
 
-def test_when_the_time_is_over_what_was_measured_is_the_answer(serve, shipped, made):
-    server = serve([shipped("nrgpt-shakespeare"), made["slow"]], "--request-time", "1.5")
-    short = {"model": "slow", "texts": ["ab", *LONG["texts"]], "steps": [200]}
-    answer = server.json(PATH, short)
-    assert answer["descent"]["stop"] == "time" and 1 <= answer["progress"]["done"] < answer["progress"]["total"]
-    assert [row["inputs"] for row in answer["rows"]] == [answer["progress"]["done"]]
-    reply = request(server, "POST", PATH, {**LONG, "texts": LONG["texts"][:1]})
+def test_when_the_time_is_over_what_was_measured_is_the_answer(serve, made):
+    server = serve([made["slow"]], "--request-time", "3")
+    *chunks, done = events(request(server, "POST", PATH, {"model": "slow", "texts": ["ab"] * 50000, "steps": [200], "stream": True}))
+    last = chunks[-1]
+    assert done == "[DONE]" and last["descent"]["stop"] == "time"
+    assert 1 <= last["progress"]["done"] < last["progress"]["total"] == 50000
+    assert [row["inputs"] for row in last["rows"]] == [last["progress"]["done"]]
+    reply = request(server, "POST", PATH, HEAVY)
     assert reply.status == 504 and reply.error["code"] == "request_timeout" and reply.headers["x-should-retry"] == "false"
-    *chunks, done = events(request(server, "POST", PATH, {**short, "stream": True}))
-    assert done == "[DONE]" and chunks[-1]["descent"]["stop"] == "time"
 
 
 def test_a_server_that_ends_says_so(made):

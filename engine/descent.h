@@ -850,7 +850,8 @@ typedef struct descent_sweep_options {
     const descent_depth *depths; /* [n_depths], copied: 1 .. DESCENT_SWEEP_DEPTHS, in any order; {0}: the trained depth */
     size_t n_depths;
     descent_sequence_options how; /* motion, exit, ... and share_group; its depth is not looked at. Pages before the first
-                                     token that predicts are shared as other sequences' are, unless no_sharing */
+                                     token that predicts are shared as other sequences' are, unless no_sharing, and with an exit
+                                     none */
     bool energy, convergence;     /* whether these are measured: they take time */
     float threshold;              /* of r: 0 or more */
     uint64_t experiment;          /* sweeps of an equal number are not others to each other (descent_sweep_result.shared) */

@@ -7,6 +7,7 @@
 #include "cpus.h"
 #include "exit.h"
 #include "motion.h"
+#include "solver.h"
 #include "sequence.h"
 #include "status.h"
 
@@ -63,13 +64,13 @@ static bool make_workspace(descent_batch *b)
     if (w->rows == 0) w->rows = 1;
     size_t wide = w->rows * w->wide_stride, hidden = w->rows * w->hidden_stride;
     size_t terms = TILE_ROWS * DESCENT_MAX_TERMS;
-    float *at = lazy_zeros((WIDE_BUFFERS + 1) * wide + HIDDEN_BUFFERS * hidden + 2 * w->wide_stride + 2 * terms, &b->arrays);
+    float *at = lazy_zeros((WIDE_BUFFERS + 1) * wide + HIDDEN_BUFFERS * hidden + 2 * ROW_SCRATCH * w->wide_stride + 2 * terms, &b->arrays);
     if (!at) return false;
     for (int i = 0; i < WIDE_BUFFERS; i++, at += wide) w->wide[i] = at;
     for (int i = 0; i < HIDDEN_BUFFERS; i++, at += hidden) w->hidden[i] = at;
     w->velocity = at;
-    w->normals = (double *)(void *)(at + wide); /* behind whole vectors */
-    at += wide + 2 * w->wide_stride;
+    w->numbers = (double *)(void *)(at + wide); /* behind whole vectors */
+    at += wide + 2 * ROW_SCRATCH * w->wide_stride;
     for (int i = 0; i < 2; i++, at += terms) w->energy[i] = (float(*)[DESCENT_MAX_TERMS])(void *)at;
     return true;
 }
@@ -184,10 +185,6 @@ size_t descent_batch_rows(const descent_batch *b)
 
 /* ---- Enrolling ------------------------------------------------------------------------------------------------- */
 
-static bool resumes(const descent_batch *b)
-{
-    return b->cache->model->info.deepens;
-}
 
 /* The sequence's pages that have rows in the batch are its own to work on; others are free for others. */
 static void mark_pages(descent_batch *b, descent_sequence *s)
@@ -205,13 +202,14 @@ static void mark_pages(descent_batch *b, descent_sequence *s)
 
 static size_t numbers_kept(const descent_batch *b, const descent_sequence *s)
 {
-    return motion_row_numbers(b->cache->model, &s->seed.motion);
+    const descent_model *model = b->cache->model;
+    return motion_row_numbers(model, &s->seed.motion) + solver_row_numbers(model, &s->seed.solver);
 }
 
 /* A row goes. A token that cannot go on from the middle of its descent stands at its beginning again. */
 static void leave(descent_batch *b, row *r)
 {
-    if (!resumes(b) && r->progress < r->sequence->total) sequence_begin_token(r->sequence, r->position);
+    if (!sequence_resumes(r->sequence) && !sequence_done(r->sequence, r->position)) sequence_begin_token(r->sequence, r->position);
     if (r->frozen) b->free_frozen[b->n_free_frozen++] = r->frozen;
     r->frozen = NULL;
     if (r->kept) b->kept -= numbers_kept(b, r->sequence);
@@ -298,15 +296,15 @@ static void enrol(descent_batch *b, descent_sequence *s, size_t position, size_t
     memmove(b->rows + index + 1, b->rows + index, (b->n - index) * sizeof *b->rows);
     row *r = &b->rows[index];
     *r = (row){.sequence = s, .position = position, .own_after = NAN, .x = page_state(b->cache, p, slot)};
-    r->progress = resumes(b) ? p->progress[slot] : p->origin[slot];
-    r->spent = resumes(b) ? p->spent[slot] : 0;
-    r->asked = resumes(b) ? p->asked[slot] : nothing_asked;
-    r->start = resumes(b) ? p->start[slot] : 0;
+    r->progress = sequence_resumes(s) ? p->progress[slot] : p->origin[slot];
+    r->spent = sequence_resumes(s) ? p->spent[slot] : 0;
+    r->asked = sequence_resumes(s) ? p->asked[slot] : nothing_asked;
+    r->start = sequence_resumes(s) ? p->start[slot] : 0;
     if (b->frozen) r->frozen = b->free_frozen[--b->n_free_frozen];
     r->kept = kept;
     b->kept += kept ? numbers_kept(b, s) : 0;
-    if (s->seed.motion.momentum > 0) r->velocity = resumes(b) ? page_velocity(b->cache, p, slot) : kept;
-    if (!resumes(b) || (r->progress == 0 && !p->started[slot])) sequence_begin_token(s, position);
+    if (s->seed.motion.momentum > 0) r->velocity = sequence_resumes(s) ? page_velocity(b->cache, p, slot) : kept;
+    if (!sequence_resumes(s) || (r->progress == 0 && !p->started[slot])) sequence_begin_token(s, position);
     p->worker = s;
     s->rows++;
     b->n++;
@@ -420,12 +418,14 @@ static bool advance(descent_batch *b, row *r)
         r->spent++;
         r->progress = r->stops ? model->family->progression->leave(model, s->depth, r->progress) : r->progress + 1;
     }
-    if (resumes(b) || r->progress == s->total) {
+    bool done = r->progress >= s->total || (model->info.deepens && r->stops);
+    if (sequence_resumes(s) || done) {
+        p->unsolved[slot] = done && !r->stops && s->seed.solver.method != DESCENT_SOLVER_PLAIN;
         p->progress[slot] = r->progress;
         p->spent[slot] = r->spent;
         p->asked[slot] = r->asked;
     }
-    if (resumes(b) && r->stops) page_stop(b->cache, p, slot, r->progress);
+    if (b->cache->model->info.deepens && r->stops) page_stop(b->cache, p, slot, r->progress);
     if (!sequence_done(s, r->position)) return false;
     r->measuring = measures(s);
     return !r->measuring;

@@ -33,6 +33,7 @@ typedef struct row {
 } row;
 
 enum { WIDE_BUFFERS = 12, HIDDEN_BUFFERS = 5, SCORE_BUFFERS = 3 };
+enum { ROW_SCRATCH = 2 * DESCENT_MAX_NSTEP + 2 };
 
 /* Arrays of a tile; which is which is the family's affair. */
 typedef struct workspace {
@@ -41,7 +42,7 @@ typedef struct workspace {
     float *hidden[HIDDEN_BUFFERS]; /* [rows][hidden_stride] */
     size_t wide_stride, hidden_stride;
     float *velocity; /* [rows][wide_stride] d of this step, for rows that move (motion.c) */
-    double *normals; /* [wide_stride] of one row's noise */
+    double *numbers; /* [ROW_SCRATCH][wide_stride] for the move of one row */
     float *scores;   /* [threads][SCORE_BUFFERS][RUN_ROWS][score_stride] */
     size_t score_stride, score_room;
     float (*energy[2])[DESCENT_MAX_TERMS]; /* [TILE_ROWS] before and after the step */

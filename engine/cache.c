@@ -4,6 +4,7 @@
 
 #include "exit.h"
 #include "motion.h"
+#include "solver.h"
 #include "status.h"
 
 #include <inttypes.h>
@@ -75,8 +76,10 @@ static void idle_remove(descent_cache *cache, page *p)
 static uint64_t page_hash(const descent_cache *cache, const page *parent, const page_seed *seed, const uint32_t *tokens)
 {
     uint64_t hash = hash_mix(cache->key, parent ? parent->serial : 0);
-    uint32_t threshold;
+    uint32_t threshold, residual;
     hash = motion_hash(&seed->motion, hash_mix(hash, seed->share_group));
+    memcpy(&residual, &seed->solver.residual, sizeof residual);
+    hash = hash_mix(hash_mix(hash, seed->solver.method), (uint64_t)seed->solver.nstep << 32 | residual);
     memcpy(&threshold, &seed->exit.threshold, sizeof threshold);
     hash = hash_mix(hash_mix(hash, (uint64_t)seed->exit.criterion << 32 | threshold), seed->exit.first);
     hash = hash_mix(hash, (uint64_t)seed->exit.min_steps << 16 | seed->exit.check_every);
@@ -88,7 +91,7 @@ static uint64_t page_hash(const descent_cache *cache, const page *parent, const 
 static bool seeds_equal(const page_seed *a, const page_seed *b)
 {
     return a->share_group == b->share_group && !memcmp(&a->depth, &b->depth, sizeof a->depth) &&
-           motions_equal(&a->motion, &b->motion) && exits_equal(&a->exit, &b->exit);
+           motions_equal(&a->motion, &b->motion) && solvers_equal(&a->solver, &b->solver) && exits_equal(&a->exit, &b->exit);
 }
 
 page *page_find(const descent_cache *cache, const page *parent, const page_seed *seed, const uint32_t *tokens)
@@ -261,6 +264,7 @@ descent_code page_copy(descent_cache *cache, const page *from, size_t count, pag
     memcpy(p->stopped, from->stopped, count * sizeof p->stopped[0]);
     memcpy(p->asked, from->asked, count * sizeof p->asked[0]);
     memcpy(p->start, from->start, count * sizeof p->start[0]);
+    memcpy(p->unsolved, from->unsolved, count * sizeof p->unsolved[0]);
     p->reached = from->reached;
     p->settled = from->settled && count == PAGE_TOKENS;
     if (from->x) memcpy(p->x, from->x, count * cache->model->info.width * sizeof(float));
@@ -279,6 +283,7 @@ void page_clear(page *p, size_t slot, uint32_t token)
     p->stopped[slot] = 0;
     p->asked[slot] = nothing_asked;
     p->start[slot] = 0;
+    p->unsolved[slot] = false;
     p->started[slot] = false;
     p->settled = false;
 }
@@ -351,6 +356,7 @@ static void take_computed(page *p, const page *from)
     memcpy(p->stopped, from->stopped, sizeof p->stopped);
     memcpy(p->asked, from->asked, sizeof p->asked);
     memcpy(p->start, from->start, sizeof p->start);
+    memcpy(p->unsolved, from->unsolved, sizeof p->unsolved);
     p->x = from->x;
     p->velocity = from->velocity;
     p->planes = from->planes;

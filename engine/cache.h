@@ -22,8 +22,9 @@ enum { PAGE_TOKENS = 32 };
 
 /* Everything besides tokens that changes what a page holds, or who may see it. Model and page type are the cache's. */
 typedef struct page_seed {
-    descent_depth depth; /* zero where the model deepens: planes serve every depth */
+    descent_depth depth; /* zero where tokens are deepened: planes serve every depth */
     descent_motion motion;
+    descent_solver solver;
     descent_exit exit; /* all zero where no token of the page may stop early */
     uint64_t share_group;
 } page_seed;
@@ -46,6 +47,7 @@ typedef struct page {
     uint16_t stopped[PAGE_TOKENS];  /* the depth T_j at which the token stopped, where planes go on; 0: it has not */
     exit_memory asked[PAGE_TOKENS]; /* by the exit of its seed, where tokens go on from the middle */
     float start[PAGE_TOKENS];       /* |x(0)| where angular steps need it (motion.c) */
+    bool unsolved[PAGE_TOKENS];     /* it came to its T before its solver was through */
     bool started[PAGE_TOKENS];      /* x was given by descent_sequence_start, not by the embedding */
     float *x;                       /* [PAGE_TOKENS][C]; NULL until a row needs it */
     float *velocity;                /* [PAGE_TOKENS][C] d, what momentum goes on with; NULL where nobody needs it */

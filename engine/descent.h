@@ -165,6 +165,22 @@ typedef struct descent_motion {
     descent_noise noise; /* a sequence with noise shares no pages */
 } descent_motion;
 
+enum { DESCENT_MAX_NSTEP = 16 };
+typedef enum descent_solver_method { DESCENT_SOLVER_PLAIN = 0, DESCENT_SOLVER_ANDERSON } descent_solver_method;
+
+/* How the end of a descent is looked for. PLAIN: step by step. ANDERSON, of NRGPT: by Anderson acceleration, for the limit
+ * T -> infinity. x has none, as |x| grows with every step; its direction has (of LayerNorm without its mean), which is all that
+ * block and head see of it. So |x| is held at |x(0)|, and the fixed point is that of x + s_t f, f = -(R grad less its part along
+ * x), a step as ANGULAR makes them. A token stops where |f| / |x| < residual and those before it have stopped, as an exit does, or
+ * at T: descent_sequence_converged tells them apart. One in the middle of it begins again when its row leaves the batch; pages
+ * are shared between equal T only. Of a motion it takes step_scale alone, and no exit. A row in flight takes 2 (nstep + 1) C
+ * numbers beside its pages. */
+typedef struct descent_solver {
+    descent_solver_method method; /* PLAIN: the fields below are not looked at */
+    uint32_t nstep;               /* steps that are kept, at most DESCENT_MAX_NSTEP; 0: 5 */
+    float residual;               /* finite, 0 or more; 0: never */
+} descent_solver;
+
 /* ---- Model ----------------------------------------------------------------------------------------------------- */
 
 typedef struct descent_model descent_model;
@@ -337,6 +353,7 @@ typedef struct descent_sequence descent_sequence;
 typedef struct descent_sequence_options {
     descent_depth depth; /* all zero: the trained depth */
     descent_motion motion;
+    descent_solver solver;
     descent_exit exit;    /* of a model that descends an energy; prefixes are shared between equal ones, and equal motions */
     uint64_t share_group; /* prefixes are shared within a group of equal numbers only */
     bool no_sharing;      /* neither find pages of others nor offer its own */
@@ -387,6 +404,9 @@ DESCENT_API descent_exit_cost descent_sequence_exit_cost(const descent_sequence 
 /* Row steps that the state of the token at `position` took, by whomever they were run: fewer than its depth asks where it
  * stopped early, 0 where it has not begun (or, where a token cannot be resumed, not finished) and past the last token. */
 DESCENT_API uint32_t descent_sequence_token_steps(const descent_sequence *sequence, size_t position);
+/* False where the (finished) token came to its T without the residual that its solver was asked for. True of what is not solved,
+ * and past the last token. */
+DESCENT_API bool descent_sequence_converged(const descent_sequence *sequence, size_t position);
 /* DESCENT_OK, or DESCENT_DIVERGED: the sequence has ended, its rows have left the batch, and only reading, truncating to
  * before the named token and destroying are allowed. */
 DESCENT_API descent_code descent_sequence_state_code(const descent_sequence *sequence, descent_status *status);
@@ -647,6 +667,8 @@ typedef struct descent_generation_report {
     size_t prompt_count, reused; /* prompt tokens; those of them found in the cache at the depth asked, a prefix */
     size_t deepened;             /* prompt tokens found at a smaller depth and taken on from there */
     size_t generated;            /* tokens chosen, EOS included */
+    size_t unconverged;          /* tokens that choices were read from, or the prompt's readings, which descent_sequence_converged
+                                    is not true of */
     size_t drafted, accepted;    /* tokens begun before they were chosen; those of them that were chosen then */
     uint64_t row_steps;          /* run for it, those repeated after a pause and those of drafts included */
     uint64_t logits_read;        /* states whose logits were read for `observe`, those repeated included */
@@ -673,6 +695,7 @@ typedef struct descent_generation_options {
     descent_sampling sampling; /* copied, bias too */
     descent_depth depth;       /* all zero: the trained depth */
     descent_motion motion;     /* as in descent_sequence_options */
+    descent_solver solver;     /* the same */
     descent_exit exit;         /* the same */
     int draft_steps;           /* steps after which a token's state is asked what may follow, and again after so many more, so
                                   that the next token begins before this one has finished: faster where the guess is mostly

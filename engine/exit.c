@@ -126,7 +126,7 @@ static bool asks(const tile *t, const row *r)
 bool tile_asks(const tile *t)
 {
     for (size_t i = 0; i < t->n; i++)
-        if (asks(t, t->rows[i])) return true;
+        if ((t->rows[i]->moved && t->rows[i]->stops) || asks(t, t->rows[i])) return true;
     return false;
 }
 

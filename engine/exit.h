@@ -25,7 +25,7 @@ bool tile_weighs(const struct tile *t);
  * do not make this one (row.stops). */
 void tile_weigh(const struct tile *t);
 
-/* Behind tile_scatter. True where some row's sequence asks after the step just made. */
+/* Behind tile_scatter. True where some row's sequence asks after the step just made, or its solver is through. */
 bool tile_asks(const struct tile *t);
 
 /* Marks the rows that stop with the step just made (row.stops), from g before and after it; where history is frozen,

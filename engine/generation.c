@@ -124,6 +124,7 @@ descent_code generation_create(const descent_model *model, const descent_generat
     if (code != DESCENT_OK) return code;
     descent_sequence_options sequence = {.depth = options->depth,
                                          .motion = options->motion,
+                                         .solver = options->solver,
                                          .exit = options->exit,
                                          .share_group = options->share_group,
                                          .no_sharing = options->read_prompt || options->observe || options->reach};
@@ -136,7 +137,8 @@ descent_code generation_create(const descent_model *model, const descent_generat
     g->sampling = options->sampling;
     g->read_prompt = options->read_prompt;
     g->background = options->background;
-    bool drafts = info->deepens && !options->observe && !options->reach && sequence.exit.criterion == DESCENT_EXIT_NONE;
+    bool drafts = info->deepens && !options->observe && !options->reach && sequence.exit.criterion == DESCENT_EXIT_NONE &&
+                  sequence.solver.method == DESCENT_SOLVER_PLAIN;
     g->draft_steps = drafts ? options->draft_steps : 0;
     g->observe = options->observe;
     g->observe_from = options->observe_prompt ? 0 : g->prompt_count - 1;
@@ -483,6 +485,7 @@ void generation_read(descent_generation *g, size_t position, const float *logits
         return;
     }
     bool last = position + 1 == g->count;
+    g->report.unconverged += !descent_sequence_converged(g->sequence, position);
     if (position + 1 == g->prompt_count && !g->prompt_done) {
         g->prompt_done = true;
         generation_charge(g, &g->report.generation_seconds);

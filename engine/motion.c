@@ -13,6 +13,7 @@
 #include "batch.h"
 #include "random.h"
 #include "sequence.h"
+#include "solver.h"
 #include "status.h"
 
 #include <math.h>
@@ -195,7 +196,7 @@ static void shake(const tile *t, const row *r, float *x)
 {
     const descent_noise *noise = &r->sequence->seed.motion.noise;
     size_t C = t->model->info.width;
-    double *xi = t->work->normals, sigma = (double)noise->sigma;
+    double *xi = t->work->numbers, sigma = (double)noise->sigma;
     if (noise->schedule == DESCENT_NOISE_DECAY) sigma /= (double)r->where.step + 1;
     double length = sigma * sqrt(dot(x, x, C)) / sqrt((double)C);
     noise_place here = {.position = (uint32_t)r->position,
@@ -214,6 +215,10 @@ void tile_move(const tile *t, const float *x, const float *update, float *next_x
         const descent_motion *m = &r->sequence->seed.motion;
         const float *move = update + i * stride, *from = x + i * stride;
         float s = scale_at(m, r->where.step), *to = next_x + i * stride;
+        if (r->sequence->seed.solver.method == DESCENT_SOLVER_ANDERSON) {
+            solver_move(t, r, from, move, s, to);
+            continue;
+        }
         if (m->momentum > 0) {
             move = gather_momentum(t, i, s, move);
             s = 1.0f;

@@ -270,6 +270,7 @@ static size_t count_runnable(const descent_scheduler *s)
  * energy behind a last step. */
 static bool may_leave(const descent_scheduler *s, const descent_generation *g)
 {
+    if (!sequence_resumes(g->sequence)) return false;
     return !g->observe || (g->sweep && !batch_measures(s->batch, g->sequence));
 }
 
@@ -284,7 +285,8 @@ static void stop_background(descent_scheduler *s)
 /* What may end anywhere does not keep step. */
 static bool keeps_step(const descent_generation *g)
 {
-    return !g->over && generation_decodes(g) && g->options.exit.criterion == DESCENT_EXIT_NONE && g->draft_now == 0 &&
+    return !g->over && generation_decodes(g) && g->options.exit.criterion == DESCENT_EXIT_NONE &&
+           g->options.solver.method == DESCENT_SOLVER_PLAIN && g->draft_now == 0 &&
            g->drafted == 0;
 }
 

@@ -10,6 +10,7 @@
 #include "exit.h"
 #include "motion.h"
 #include "sequence.h"
+#include "solver.h"
 #include "status.h"
 #include "sweep.h"
 
@@ -46,7 +47,8 @@ static descent_generation *find_like(const descent_scheduler *s, const descent_g
     if (!l || l->background > g->background || g->options.no_sharing || l->read_prompt || l->observe || l->sweep) return NULL;
     bool same = l->prompt_count == g->prompt_count && l->options.share_group == g->options.share_group &&
                 !memcmp(&l->options.depth, &g->options.depth, sizeof g->options.depth) &&
-                motions_equal(&l->options.motion, &g->options.motion) && exits_equal(&l->options.exit, &g->options.exit) &&
+                motions_equal(&l->options.motion, &g->options.motion) &&
+                solvers_equal(&l->options.solver, &g->options.solver) && exits_equal(&l->options.exit, &g->options.exit) &&
                 !memcmp(l->tokens, g->tokens, g->prompt_count * sizeof *g->tokens);
     return same ? l : NULL;
 }

@@ -6,6 +6,7 @@
 #include "batch.h"
 #include "exit.h"
 #include "motion.h"
+#include "solver.h"
 #include "status.h"
 
 #include <stdlib.h>
@@ -84,7 +85,7 @@ static void sequence_settle(descent_sequence *s)
 {
     const descent_model *model = s->cache->model;
     s->total = model->family->progression->total(model, s->depth);
-    s->seed.depth = model->info.deepens ? (descent_depth){{0}} : s->depth;
+    s->seed.depth = sequence_resumes(s) ? (descent_depth){{0}} : s->depth;
 }
 
 descent_code sequence_complete_options(const descent_model *model, descent_sequence_options *options, descent_status *status)
@@ -94,20 +95,23 @@ descent_code sequence_complete_options(const descent_model *model, descent_seque
     descent_code code = depth_check(model, options->depth, status);
     if (code == DESCENT_OK) code = motion_complete(model, &options->motion, status);
     if (code == DESCENT_OK && options->motion.noise.sigma > 0) options->no_sharing = true;
-    return code == DESCENT_OK ? exit_complete(&model->info, &options->exit, status) : code;
+    if (code == DESCENT_OK) code = exit_complete(&model->info, &options->exit, status);
+    if (code != DESCENT_OK) return code;
+    return solver_complete(model, &options->motion, &options->exit, &options->solver, status);
 }
 
 page_needs needs_of(const descent_model *model, const descent_sequence_options *options, int observe)
 {
     bool deepens = model->info.deepens, measures = model->family->measures && (observe & DESCENT_OBSERVE_FINAL);
     bool stops = deepens && options->exit.criterion != DESCENT_EXIT_NONE && options->exit.criterion != DESCENT_EXIT_ENERGY;
+    stops = stops || (deepens && options->solver.method == DESCENT_SOLVER_ANDERSON);
     return (page_needs){.planes = model->family->progression->planes(model, options->depth) + (measures || stops),
                         .velocity = deepens && options->motion.momentum > 0};
 }
 
 page_needs sequence_needs(const descent_sequence *s)
 {
-    descent_sequence_options options = {.depth = s->depth, .motion = s->seed.motion, .exit = s->seed.exit};
+    descent_sequence_options options = {.depth = s->depth, .motion = s->seed.motion, .exit = s->seed.exit, .solver = s->seed.solver};
     return needs_of(s->cache->model, &options, s->observe);
 }
 
@@ -131,6 +135,7 @@ descent_code descent_sequence_create(descent_cache *cache, const descent_sequenc
     s->cache = cache;
     s->depth = asked.depth;
     s->seed.motion = asked.motion;
+    s->seed.solver = asked.solver;
     s->seed.exit = asked.exit;
     s->seed.share_group = asked.share_group;
     s->no_sharing = asked.no_sharing;
@@ -277,6 +282,7 @@ descent_code descent_sequence_truncate(descent_sequence *s, size_t count, descen
     drop_pages(s, kept);
     sequence_drop_starts(s, count);
     s->length = count;
+    if (s->rest_before > count) s->rest_before = count;
     s->has_starts = any_started(s);
     if (s->finished > count) s->finished = count;
     if (s->reused > count) s->reused = count;
@@ -327,12 +333,12 @@ descent_code descent_sequence_set_depth(descent_sequence *s, descent_depth depth
     if (code != DESCENT_OK) return code;
     if ((code = depth_check(model, depth, status)) != DESCENT_OK) return code;
     if (!memcmp(&depth, &s->depth, sizeof depth)) return descent_ok(status);
-    if (s->has_starts && !model->info.deepens)
+    if (s->has_starts && !sequence_resumes(s))
         return descent_fail(status, DESCENT_UNSUPPORTED,
                             "a %s sequence with started tokens keeps its depth: make a new sequence", model->info.family);
     if (s->batch) descent_batch_remove(s->batch, s);
     sequence_publish(s, true);
-    if (!model->info.deepens) {
+    if (!sequence_resumes(s)) {
         code = restart(s, depth, status);
         return code == DESCENT_OK ? descent_ok(status) : code;
     }
@@ -393,6 +399,11 @@ uint32_t descent_sequence_token_steps(const descent_sequence *s, size_t position
     return position < s->length ? sequence_page(s, position)->spent[position % PAGE_TOKENS] : 0;
 }
 
+bool descent_sequence_converged(const descent_sequence *s, size_t position)
+{
+    return position >= s->length || !sequence_page(s, position)->unsolved[position % PAGE_TOKENS];
+}
+
 descent_code descent_sequence_state_code(const descent_sequence *s, descent_status *status)
 {
     const descent_model_info *info = &s->cache->model->info;
@@ -412,7 +423,7 @@ descent_code descent_sequence_state(const descent_sequence *s, size_t position, 
         return descent_fail(status, DESCENT_BAD_ARGUMENT, "position %zu of a sequence of %zu tokens", position, s->length);
     const page *p = sequence_page(s, position);
     uint32_t progress = p->progress[position % PAGE_TOKENS];
-    if (progress == 0 && s->batch && position >= s->finished && position < s->next_row && !model->info.deepens)
+    if (progress == 0 && s->batch && position >= s->finished && position < s->next_row && !sequence_resumes(s))
         return descent_fail(status, DESCENT_BAD_ARGUMENT, "token %zu is in the middle of its descent", position);
     if (progress == 0 && !p->started[position % PAGE_TOKENS])
         model->family->embed(model, s->tokens[position], position, x);

@@ -67,6 +67,8 @@ struct descent_sequence {
     size_t ended_position;
     uint32_t ended_step, ended_layer, ended_kind;
 
+    uint32_t rest_step; /* of solver.c: tokens before rest_before have stopped by the step behind this one */
+    size_t rest_before;
     uint32_t scan_level; /* of batch.c, within one step: the lowest level of the rows seen so far */
 };
 
@@ -80,6 +82,12 @@ static inline uint32_t sequence_progress(const descent_sequence *s, size_t posit
     return sequence_page(s, position)->progress[position % PAGE_TOKENS];
 }
 
+/* Tokens go on from the middle of a descent, and to a larger T from where they stand: all of it lies in the page. */
+static inline bool sequence_resumes(const descent_sequence *s)
+{
+    return s->cache->model->info.deepens && s->seed.solver.method == DESCENT_SOLVER_PLAIN;
+}
+
 /* The token has no step left to make at the sequence's depth. */
 static inline bool sequence_done(const descent_sequence *s, size_t position)
 {
@@ -87,7 +95,7 @@ static inline bool sequence_done(const descent_sequence *s, size_t position)
     return p->progress[position % PAGE_TOKENS] >= s->total || p->stopped[position % PAGE_TOKENS] > 0;
 }
 
-/* Puts defaults where fields are 0, and checks depth, motion and exit. */
+/* Puts defaults where fields are 0, and checks depth, motion, exit and solver. */
 descent_code sequence_complete_options(const descent_model *model, descent_sequence_options *options, descent_status *status);
 
 /* What a page needs for rows of a sequence with these (completed) options: of planes one more than T has where a token may stop

@@ -1,8 +1,8 @@
 /* snapshot.c: a sequence as a file. Owns the format:
  *
  *     header | tokens | page, page, ... | hash of all before
- *     page: planes (u32) | progress, origin, spent (u32 each), stopped (u16), asked (exit_memory), start (f32), started
- *             (u8) of its tokens
+ *     page: planes (u32) | progress, origin, spent (u32 each), stopped (u16), asked (exit_memory), start (f32), unsolved
+ *             and started (u8) of its tokens
  *           | x [C], where momentum needs it d [C], and planes [slot] of each token, of one that has stopped also that of its
  *             last state
  *
@@ -31,6 +31,7 @@ typedef struct header {
     float exit_threshold;
     uint16_t exit_min_steps, exit_check_every;
     descent_motion motion;
+    descent_solver solver;
 } header;
 
 /* One file being written or read, its running hash, and the first thing that went wrong. */
@@ -102,6 +103,7 @@ static void put_page(stream *out, const descent_sequence *s, size_t block)
     put(out, p->stopped, n * sizeof p->stopped[0]);
     put(out, p->asked, n * sizeof p->asked[0]);
     put(out, p->start, n * sizeof p->start[0]);
+    put(out, p->unsolved, n * sizeof p->unsolved[0]);
     put(out, p->started, n * sizeof p->started[0]);
     for (size_t i = 0; has_x && i < n; i++) {
         if (p->progress[i] > 0 || p->started[i]) put(out, page_state(s->cache, p, i), width * sizeof(float));
@@ -124,7 +126,8 @@ static void put_sequence(stream *out, const descent_sequence *s)
                 .exit_threshold = s->seed.exit.threshold,
                 .exit_min_steps = s->seed.exit.min_steps,
                 .exit_check_every = s->seed.exit.check_every,
-                .motion = s->seed.motion};
+                .motion = s->seed.motion,
+                .solver = s->seed.solver};
     memcpy(h.magic, magic, sizeof magic);
     memcpy(h.depth, s->depth.steps, sizeof h.depth);
     put(out, &h, sizeof h);
@@ -141,7 +144,7 @@ descent_code descent_sequence_save(const descent_sequence *s, const char *path, 
     if (s->batch)
         return descent_fail(status, DESCENT_BAD_ARGUMENT,
                             "cannot save while the sequence has rows in a batch: take them out first");
-    if (s->n_starts > 0 && !s->cache->model->info.deepens && s->finished < s->length)
+    if (s->n_starts > 0 && !sequence_resumes(s) && s->finished < s->length)
         return descent_fail(status, DESCENT_UNSUPPORTED, "a %s sequence with started tokens is saved once they are finished",
                             s->cache->model->info.family);
     size_t size = strlen(path) + 24;
@@ -204,7 +207,8 @@ static bool plausible(const descent_sequence *s, const page *p, size_t i, uint32
     uint32_t progress = p->progress[i], origin = p->origin[i];
     if (!(p->start[i] >= 0) || isinf(p->start[i])) return false;
     if (p->spent[i] > progress || p->asked[i].unchanged > progress) return false;
-    if (p->stopped[i] > 0 && (s->seed.exit.criterion == DESCENT_EXIT_NONE || !deepens || p->stopped[i] != progress ||
+    bool may_stop = s->seed.exit.criterion != DESCENT_EXIT_NONE || s->seed.solver.method != DESCENT_SOLVER_PLAIN;
+    if (p->stopped[i] > 0 && (!may_stop || !deepens || p->stopped[i] != progress ||
                               progress == origin || progress >= planes))
         return false;
     if (deepens) return origin <= progress && (progress <= planes || progress == origin) && progress <= DESCENT_MAX_STEPS;
@@ -226,7 +230,7 @@ static descent_code take_page(stream *in, descent_sequence *s, size_t block, con
     page *p = s->pages[block];
     size_t n = page_tokens(s, block), width = s->cache->model->info.width, first = block * PAGE_TOKENS;
     uint32_t has_x = 0, planes = 0;
-    unsigned char started[PAGE_TOKENS] = {0};
+    unsigned char started[PAGE_TOKENS] = {0}, unsolved[PAGE_TOKENS] = {0};
     take(in, &has_x, sizeof has_x);
     take(in, &planes, sizeof planes);
     take(in, p->progress, n * sizeof p->progress[0]);
@@ -235,12 +239,14 @@ static descent_code take_page(stream *in, descent_sequence *s, size_t block, con
     take(in, p->stopped, n * sizeof p->stopped[0]);
     take(in, p->asked, n * sizeof p->asked[0]);
     take(in, p->start, n * sizeof p->start[0]);
+    take(in, unsolved, n);
     take(in, started, n);
     if (in->failed) return short_file(path, status);
     uint32_t most = s->cache->model->info.deepens ? DESCENT_MAX_STEPS + 1 : s->cache->model->info.layers;
     if (planes > most) return damaged(path, "the number of planes", first, status);
     for (size_t i = 0; i < n; i++) {
         p->started[i] = started[i] != 0;
+        p->unsolved[i] = unsolved[i] != 0;
         s->has_starts = s->has_starts || p->origin[i] > 0; /* whatever the header says: planes before do not exist */
         if (!plausible(s, p, i, planes) || (!has_x && (p->progress[i] || p->started[i])))
             return damaged(path, "the progress", first + i, status);
@@ -305,7 +311,7 @@ static descent_code take_sequence(stream *in, descent_cache *cache, const char *
     if (in->failed) return short_file(path, status);
     descent_code code = check_header(cache, &h, path, status);
     if (code != DESCENT_OK) return code;
-    descent_sequence_options options = {.motion = h.motion, .share_group = h.share_group};
+    descent_sequence_options options = {.motion = h.motion, .solver = h.solver, .share_group = h.share_group};
     options.exit = (descent_exit){.criterion = (descent_exit_criterion)h.exit_criterion,
                                   .threshold = h.exit_threshold,
                                   .min_steps = h.exit_min_steps,

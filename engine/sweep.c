@@ -134,6 +134,10 @@ static descent_code take_depths(sweep *w, const descent_depth *depths, descent_s
         if (code != DESCENT_OK) return code;
         w->depths[d] = how->depth;
     }
+    if (how->solver.method != DESCENT_SOLVER_PLAIN && w->n_depths > 1)
+        return descent_fail(status, DESCENT_UNSUPPORTED,
+                            "a sweep over %zu depths with the solver anderson, which begins anew at each: ask for one depth",
+                            w->n_depths);
     sort_legs(w);
     how->depth = w->depths[w->order[w->n_depths - 1]];
     how->no_sharing =

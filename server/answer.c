@@ -71,6 +71,7 @@ static void put_head(const job *j, json_text *out, const char *object)
 }
 
 typedef struct sums {
+    uint64_t unconverged;
     uint64_t prompt, cached, deepened; /* tokens of prompts, each prompt counted once */
     uint64_t read, generated, steps;   /* prompt tokens computed, tokens chosen, row steps: of all texts */
     uint64_t readings;                 /* states whose logits were read on the way, beside those that tokens were chosen from */
@@ -94,6 +95,7 @@ static sums add_up(const job *j)
         s.read += r->prompt_count - r->reused;
         s.generated += r->generated;
         s.steps += r->row_steps;
+        s.unconverged += r->unconverged;
         s.readings += r->logits_read + r->exit_cost.readings;
         s.energies += r->exit_cost.energies;
         s.drafted += r->drafted;
@@ -192,6 +194,7 @@ static void put_descent(json_text *out, const job *j, const sums *s)
     json_text_put(out, ",\"seed\":");
     json_text_integer(out, r->sampling.seed);
     answer_put_motion(out, r);
+    if (r->solver.method != DESCENT_SOLVER_PLAIN) put_count(out, ",\"unconverged_tokens\":", s->unconverged);
     put_count(out, ",\"deepened_tokens\":", s->deepened);
     if (r->depth_capped) json_text_put(out, ",\"capped\":true");
     if (s->out_of_time) json_text_put(out, ",\"stop\":\"time\"");

@@ -40,4 +40,10 @@ void answer_put_motion(json_text *out, const generation_request *r)
     }
     if (m->rule == DESCENT_RULE_ANGULAR) json_text_put(out, ",\"step_rule\":\"angular\"");
     if (m->noise.sigma > 0) put_noise(out, &m->noise);
+    if (r->solver.method != DESCENT_SOLVER_ANDERSON) return;
+    json_text_put(out, ",\"solver\":{\"method\":\"anderson\",\"nstep\":");
+    json_text_unsigned(out, r->solver.nstep);
+    json_text_put(out, ",\"residual\":");
+    json_text_real(out, (double)r->solver.residual);
+    json_text_put(out, "}");
 }

@@ -192,6 +192,7 @@ static bool submit(job *j, job_text *t, api_error *error)
         .sampling = r->sampling,
         .depth = r->depth,
         .motion = r->motion,
+        .solver = r->solver,
         .exit = r->exit,
         .draft_steps = r->draft_steps,
         .share_group = with->share_cache ? 0 : j->exchange->key_group,

@@ -48,6 +48,7 @@ typedef struct generation_request {
     descent_depth depth;
     bool depth_capped; /* an effort asked for more than max_steps: said in the answer */
     descent_motion motion;
+    descent_solver solver;
     descent_exit exit;      /* .first is the submitter's to set: */
     bool exit_after_prompt; /* tokens of the prompt take all their steps */
     int draft_steps;        /* as in descent_generation_options */

@@ -120,11 +120,8 @@ typedef struct later_field {
 } later_field;
 
 static const char *const histories[] = {"own", "latest", "last", NULL};
-static const char *const methods[] = {"plain", "anderson", NULL};
 
 static const later_field of_descent[] = {{.name = "history", .words = histories}, {.name = NULL}};
-static const later_field of_solver[] = {
-    {.name = "method", .words = methods}, {.name = "nstep", .number = 5}, {.name = "residual", .number = 1e-4}, {.name = NULL}};
 
 static void not_yet(const fields *f, const char *name, const char *got, const char *expected)
 {
@@ -157,20 +154,9 @@ static void check_later(const fields *f, const later_field *field)
     not_yet(f, field->name, fields_describe(fields_any(f, field->name), got), expected);
 }
 
-/* An object whose fields are all of later versions. */
-static void check_object(const fields *f, const char *name, const char *path, const later_field *table)
-{
-    const char *names[8] = {NULL};
-    for (size_t i = 0; table[i].name; i++) names[i] = table[i].name;
-    fields object = fields_object(f, name, path);
-    fields_only(&object, names);
-    for (size_t i = 0; table[i].name; i++) check_later(&object, &table[i]);
-}
-
 static void check_later_fields(const fields *f)
 {
     for (size_t i = 0; of_descent[i].name; i++) check_later(f, &of_descent[i]);
-    check_object(f, "solver", "descent.solver", of_solver);
 }
 
 /* ---- Early exit -------------------------------------------------------------------------------------------------- */
@@ -324,6 +310,7 @@ void request_read_depth(const request_reader *r)
     r->out->draft_steps = read_draft_steps(r, &f);
     request_read_motion(r, &f);
     read_exit(r, &f);
+    request_read_solver(r, &f);
     read_choose(r, &f);
     r->out->trace = fields_bool(&f, "trace", false);
 }

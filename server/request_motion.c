@@ -82,6 +82,31 @@ static void read_rule(const request_reader *r, const fields *f)
                           model->info->family);
 }
 
+/* Behind the motion and the exit. */
+void request_read_solver(const request_reader *r, const fields *descent)
+{
+    static const char *const names[] = {"method", "nstep", "residual", NULL};
+    static const char *const methods[] = {"plain", "anderson", NULL};
+    const generation_request *out = r->out;
+    fields solver = fields_object(descent, "solver", "descent.solver");
+    fields_only(&solver, names);
+    size_t method = request_word(&solver, "method", methods);
+    int64_t nstep = fields_integer(&solver, "nstep", 1, DESCENT_MAX_NSTEP, 5);
+    double residual = fields_real(&solver, "residual", 0, 1e6, false, 1e-4);
+    if (method == 0 || !fields_ok(descent)) return;
+    const char *other = out->motion.momentum > 0                   ? "momentum"
+                        : out->motion.rule != DESCENT_RULE_PLAIN   ? "step_rule"
+                        : out->motion.noise.sigma > 0              ? "noise"
+                        : out->exit.criterion != DESCENT_EXIT_NONE ? "exit"
+                                                                   : NULL;
+    if (strcmp(out->model->info->family, "nrgpt") != 0)
+        (void)fields_fail(&solver, "method", NULL, "is anderson, which is for NRGPT; model %s is %s: expected plain",
+                          out->model->id, out->model->info->family);
+    else if (other)
+        (void)fields_fail(&solver, "method", NULL, "is anderson and descent.%s is set: expected one or the other", other);
+    r->out->solver = (descent_solver){.method = DESCENT_SOLVER_ANDERSON, .nstep = (uint32_t)nstep, .residual = (float)residual};
+}
+
 /* A model that descends no energy takes what changes nothing. */
 static void refuse_motion(const request_reader *r, const fields *f)
 {

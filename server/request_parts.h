@@ -17,6 +17,7 @@ typedef struct request_reader {
 
 void request_read_depth(const request_reader *r);
 void request_read_motion(const request_reader *r, const fields *descent);
+void request_read_solver(const request_reader *r, const fields *descent);
 /* T of each kind by its name into *depth; one that is missing stays. */
 void request_read_steps_by_kind(const request_reader *r, const fields *steps, descent_depth *depth);
 void request_read_scaling(const request_reader *r); /* behind request_read_depth */

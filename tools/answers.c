@@ -174,6 +174,7 @@ static descent_code submit(const session *with, const descent_sequence_options *
         .sampling = descent_sampling_defaults(),
         .depth = how->depth,
         .motion = how->motion,
+        .solver = how->solver,
         .exit = how->exit,
         .share_group = group,
         .calls = {.chosen = chosen, .ended = ended},

@@ -220,6 +220,7 @@ static void begin(writing *w, const uint32_t *prompt, size_t count, size_t limit
         .sampling = o->sampling,
         .depth = o->depth,
         .motion = w->with->motion,
+        .solver = w->with->solver,
         .exit = w->with->exit,
         .draft_steps = o->draft_steps,
         .observe = (o->trace ? TRACE_OBSERVES : 0) | (w->judged ? choose_flags(o->choose_by) : 0),

@@ -68,6 +68,7 @@ static json_t *loss_json(const eval_options *o, const asked_depth *depth, const 
                   json_number(exp(mean_loss(result))), "bits_per_byte", json_number(bits_per_byte(result)), "predictions",
                   (json_int_t)result->predictions, "bytes", (json_int_t)result->bytes);
     if (object) json_object_set_new(object, "token_steps", json_integer((json_int_t)result->token_steps));
+    if (object && o->motion.solver) json_object_set_new(object, "unconverged", json_integer((json_int_t)result->unconverged));
     if (!o->against || !object) return object;
     json_object_set_new(object, "reference_loss", json_number(result->reference_nats / predictions));
     json_object_set_new(object, "kl", json_number(result->divergence / predictions));
@@ -83,7 +84,8 @@ static int show_loss(const eval_options *o, const asked_depth *depths, size_t n,
         return print_results_json(list);
     }
     printf("%8s %10s %12s %10s", "steps", "loss", "perplexity", "bits/byte");
-    if (o->exit) printf(" %12s", "steps/token");
+    if (o->exit || o->motion.solver) printf(" %12s", "steps/token");
+    if (o->motion.solver) printf(" %10s", "converged");
     if (o->against) printf(" %10s %12s %10s", "reference", "KL", "agreement");
     printf("\n");
     for (size_t i = 0; i < n; i++) {
@@ -93,7 +95,9 @@ static int show_loss(const eval_options *o, const asked_depth *depths, size_t n,
             printf(" %10.5f", bits);
         else
             printf(" %10s", "-");
-        if (o->exit) printf(" %12.3f", (double)results[i].token_steps / (double)results[i].predictions);
+        double predictions = (double)results[i].predictions;
+        if (o->exit || o->motion.solver) printf(" %12.3f", (double)results[i].token_steps / predictions);
+        if (o->motion.solver) printf(" %9.3f%%", 100 * (1 - (double)results[i].unconverged / predictions));
         if (o->against)
             printf(" %10.5f %12.4g %9.3f%%", results[i].reference_nats / (double)results[i].predictions,
                    results[i].divergence / (double)results[i].predictions,
@@ -187,7 +191,7 @@ static int eval_with(const eval_options *o, const char *path)
     size_t n = 0;
     int exit_code = o->file ? session_open(path, &o->session, &with) : session_open_scheduler(path, &o->session, 0, &with);
     if (exit_code == EXIT_SUCCESS) exit_code = read_exit(&eval_command, o->exit, &with.exit);
-    if (exit_code == EXIT_SUCCESS) exit_code = read_motion(&eval_command, &o->motion, &with.motion);
+    if (exit_code == EXIT_SUCCESS) exit_code = read_motion(&eval_command, &o->motion, &with.motion, &with.solver);
     if (exit_code == EXIT_SUCCESS) exit_code = read_depths(&eval_command, with.model, o->steps, &depths, &n);
     interruption_watch();
     if (exit_code == EXIT_SUCCESS) exit_code = o->file ? eval_loss(o, &with, depths, n) : eval_match(o, &with, depths, n);

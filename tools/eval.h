@@ -15,6 +15,7 @@ typedef struct loss_result {
     size_t agreed;         /* and how often both find the same token likeliest */
     size_t predictions;
     uint64_t token_steps; /* row steps that the tokens took which it predicts from */
+    size_t unconverged;   /* of these tokens, those whose solver was not through at T */
     uint64_t bytes;       /* of text that the predicted tokens stand for; 0 where the model has no tokenizer */
 } loss_result;
 

@@ -35,7 +35,7 @@ static size_t texts_side_by_side(const session *with, size_t rows, size_t tokens
     size_t texts = tokens ? rows / tokens : 1;
     descent_cache_usage usage = descent_cache_describe(with->cache);
     descent_page_type type = with->page_type;
-    descent_sequence_options each_with = {.depth = depth, .motion = with->motion, .exit = with->exit};
+    descent_sequence_options each_with = {.depth = depth, .motion = with->motion, .solver = with->solver, .exit = with->exit};
     uint64_t each = descent_cache_bytes_needed(with->model, type, tokens, &each_with);
     if (each && usage.byte_limit / each < texts) texts = (size_t)(usage.byte_limit / each);
     return texts < 1 ? 1 : texts > MOST_TEXTS ? MOST_TEXTS : texts;
@@ -81,7 +81,10 @@ static descent_code read_window(const measurement *m, const window_group *group,
                                 size_t count, loss_result *result, descent_status *status)
 {
     size_t vocab = m->with[MODEL]->info->vocab;
-    for (size_t i = 0; i < count; i++) result->token_steps += descent_sequence_token_steps(group->of[MODEL][window], i);
+    for (size_t i = 0; i < count; i++) {
+        result->token_steps += descent_sequence_token_steps(group->of[MODEL][window], i);
+        result->unconverged += !descent_sequence_converged(group->of[MODEL][window], i);
+    }
     for (size_t begin = 0, rows; begin < count; begin += rows) {
         rows = count - begin < m->rows ? count - begin : m->rows;
         for (size_t k = 0; k < m->n_models; k++) {
@@ -147,6 +150,7 @@ static descent_code measure_group(const measurement *m, size_t start, size_t mos
         for (size_t k = 0; k < m->n_models && code == DESCENT_OK; k++) {
             descent_sequence_options options = {.depth = m->depths[m->order[0]].depth,
                                                 .motion = m->with[k]->motion,
+                                                .solver = m->with[k]->solver,
                                                 .exit = m->with[k]->exit,
                                                 .no_sharing = true};
             code = descent_sequence_create(m->with[k]->cache, &options, &group.of[k][group.n], status);

@@ -85,7 +85,7 @@ static int run(const session *with, tracer *t, inspection *seen)
     descent_status status;
     observing with_both = {t, seen};
     descent_sequence *sequence = NULL;
-    descent_sequence_options how = {.depth = seen->depth, .exit = with->exit, .motion = with->motion, .no_sharing = true};
+    descent_sequence_options how = {.depth = seen->depth, .exit = with->exit, .motion = with->motion, .solver = with->solver, .no_sharing = true};
     descent_code code = descent_sequence_create(with->cache, &how, &sequence, &status);
     if (code == DESCENT_OK)
         code = descent_sequence_observe(sequence, tracer_flags(&seen->options), on_seen, &with_both, &status);
@@ -385,7 +385,7 @@ static int trace_with(const trace_options *o, const cli_arguments *arguments)
     size_t count = 0;
     int exit_code = session_open(arguments->positional[0], &o->session, &with);
     if (exit_code == EXIT_SUCCESS) exit_code = read_exit(&trace_command, o->exit, &with.exit);
-    if (exit_code == EXIT_SUCCESS) exit_code = read_motion(&trace_command, &o->motion, &with.motion);
+    if (exit_code == EXIT_SUCCESS) exit_code = read_motion(&trace_command, &o->motion, &with.motion, &with.solver);
     if (exit_code == EXIT_SUCCESS) exit_code = read_input(o, &with, arguments->positional[1], &tokens, &count);
     if (exit_code == EXIT_SUCCESS) exit_code = check_input(&with, count);
     interruption_watch();

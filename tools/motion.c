@@ -23,6 +23,10 @@ void motion_option_table(motion_options *options, cli_option *table)
         cli_text(0, "noise", "SIGMA[:SEED[:SCHEDULE]]", &options->noise,
                  "each step adds normal noise of SIGMA times the length of x; the schedule is fixed, or decay, divided by "
                  "the step's number; seed 1 and fixed by default");
+    table[i++] =
+        cli_text(0, "solver", "anderson[:N[:RESIDUAL]]", &options->solver,
+                 "look for the limit of large T by Anderson acceleration over N steps (5), until what a step turns x by is "
+                 "below RESIDUAL (1e-4) of its length, or T; or plain");
 }
 
 /* The next item of a list into `item`, "" where it is too long for a number; NULL: it was the last. */
@@ -68,7 +72,26 @@ static int read_noise(const cli_command *command, const char *text, descent_nois
     return EXIT_SUCCESS;
 }
 
-int read_motion(const cli_command *command, const motion_options *options, descent_motion *motion)
+static int read_solver(const cli_command *command, const char *text, descent_solver *solver)
+{
+    char items[3][32] = {"", "5", "1e-4"};
+    const char *rest = text;
+    int64_t nstep = 0;
+    double residual = 0;
+    if (!strcmp(text, "plain")) return EXIT_SUCCESS;
+    for (size_t n = 0; n < 3 && rest; n++) rest = next_item(rest, ':', items[n], sizeof items[n]);
+    if (rest || strcmp(items[0], "anderson") != 0 || !cli_read_integer(items[1], 1, DESCENT_MAX_NSTEP, &nstep) ||
+        !cli_read_real(items[2], &residual) || !(residual >= 0) || !(residual <= FLT_MAX))
+        return cli_usage_error(
+            command,
+            "--solver must be plain or anderson:N:RESIDUAL, an integer from 1 to %d and a number of at least 0, "
+            "the last ones left out at will; got \"%s\"",
+            DESCENT_MAX_NSTEP, text);
+    *solver = (descent_solver){.method = DESCENT_SOLVER_ANDERSON, .nstep = (uint32_t)nstep, .residual = (float)residual};
+    return EXIT_SUCCESS;
+}
+
+int read_motion(const cli_command *command, const motion_options *options, descent_motion *motion, descent_solver *solver)
 {
     *motion = (descent_motion){.n_scales = 0};
     int exit_code = EXIT_SUCCESS;
@@ -78,5 +101,7 @@ int read_motion(const cli_command *command, const motion_options *options, desce
         exit_code = cli_usage_error(command, "--momentum must be less than 1, got %g", options->momentum);
     motion->rule = (descent_step_rule)options->rule;
     if (exit_code == EXIT_SUCCESS && options->noise) exit_code = read_noise(command, options->noise, &motion->noise);
+    *solver = (descent_solver){.method = DESCENT_SOLVER_PLAIN};
+    if (exit_code == EXIT_SUCCESS && options->solver) exit_code = read_solver(command, options->solver, solver);
     return exit_code;
 }

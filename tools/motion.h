@@ -10,15 +10,15 @@ typedef struct motion_options {
     const char *step_scale;
     double momentum;
     int rule;
-    const char *noise;
+    const char *noise, *solver;
 } motion_options;
 
-enum { MOTION_OPTIONS = 4 };
+enum { MOTION_OPTIONS = 5 };
 
 /* Fills table[0..MOTION_OPTIONS-1]. */
 void motion_option_table(motion_options *options, cli_option *table);
 
 /* What they say. The result is the exit code; a usage error has been told. Whether the model has it is the library's to say. */
-int read_motion(const cli_command *command, const motion_options *options, descent_motion *motion);
+int read_motion(const cli_command *command, const motion_options *options, descent_motion *motion, descent_solver *solver);
 
 #endif

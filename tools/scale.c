@@ -254,7 +254,7 @@ static int scale_with(const scale_options *o, const char *path, scale_how *how)
     scale_experiment experiment = {.setup = NULL};
     int exit_code = session_open_scheduler(path, &o->session, 0, &with);
     if (exit_code == EXIT_SUCCESS) exit_code = read_exit(&scale_command, o->exit, &with.exit);
-    if (exit_code == EXIT_SUCCESS) exit_code = read_motion(&scale_command, &o->motion, &with.motion);
+    if (exit_code == EXIT_SUCCESS) exit_code = read_motion(&scale_command, &o->motion, &with.motion, &with.solver);
     if (exit_code == EXIT_SUCCESS) exit_code = read_scale_depths(&with, o->steps, &experiment);
     if (exit_code == EXIT_SUCCESS) exit_code = finish(o, &experiment, measure(o, &with, how, &experiment));
     scale_experiment_release(&experiment);

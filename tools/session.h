@@ -32,6 +32,7 @@ typedef struct session {
     size_t rows;           /* the batch holds */
     descent_exit exit;     /* of sequences made in it; none when it is opened */
     descent_motion motion; /* the same; as the model says */
+    descent_solver solver; /* the same; plain */
 } session;
 
 /* EXIT_SUCCESS, or the exit code after a message. *opened may be closed in either case. The second opens a scheduler, neither

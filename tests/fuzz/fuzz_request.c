@@ -48,6 +48,7 @@ static void check_depth(const generation_request *r, const request_limits *limit
     require(r->draft_steps <= 0 || (info->deepens && r->draft_steps < r->depth.steps[0]));
     require(r->draft_steps >= 0 || r->draft_steps == DESCENT_DRAFT_AUTO);
     require(r->motion.n_scales <= DESCENT_MAX_SCALES && r->motion.momentum >= 0 && r->motion.momentum < 1);
+    require(r->solver.nstep <= DESCENT_MAX_NSTEP && r->solver.residual >= 0);
     require(r->motion.noise.sigma >= 0 && r->motion.noise.sigma <= 1e6f);
     for (uint32_t t = 0; t < r->motion.n_scales; t++) require(r->motion.step_scale[t] > 0 && r->motion.step_scale[t] <= 4);
     require(r->exit.threshold >= 0 && r->exit.threshold <= FLT_MAX && r->exit.min_steps > 0 && r->exit.check_every > 0);

@@ -53,6 +53,10 @@ static void add_text(texts *t, const example *e, rng *r, size_t longest)
     options.sampling.repetition_penalty = rng_below(r, 3) ? 1.0f : 1.3f;
     if (test_descends(e->model.family) && rng_below(r, 3) == 0) options.motion = motion_random(r, e->model.family == TEST_NRGPT);
     if (test_descends(e->model.family) && rng_below(r, 3) == 0) options.exit = some_exit(r, count);
+    if (e->model.family == TEST_NRGPT && options.exit.criterion == DESCENT_EXIT_NONE && rng_below(r, 4) == 0) {
+        options.motion = motion_scaled(0.5f);
+        options.solver = (descent_solver){.method = DESCENT_SOLVER_ANDERSON, .nstep = 3, .residual = 0.3f};
+    }
     options.read_prompt = rng_below(r, 6) == 0;
     options.share_group = rng_below(r, 5) == 0;
     t->alone[n] = scheduled_alone(e->engine, DESCENT_PAGE_F32, &options);
@@ -149,7 +153,7 @@ static void pauses_change_no_text(void **state)
             o->limit += 55; /* texts grow by more pages than were counted when they began */
             scheduled_free(&t.alone[n]);
             t.alone[n] = scheduled_alone(e.engine, DESCENT_PAGE_F32, o);
-            descent_sequence_options held = {.depth = o->depth, .motion = o->motion, .exit = o->exit};
+            descent_sequence_options held = {.depth = o->depth, .motion = o->motion, .solver = o->solver, .exit = o->exit};
             uint64_t bytes = descent_cache_bytes_needed(e.engine, DESCENT_PAGE_F32, o->prompt_count + o->limit - 1, &held);
             if (bytes > largest) largest = bytes;
         }

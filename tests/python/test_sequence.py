@@ -227,6 +227,18 @@ def test_steps_are_scaled(nrgpt, ids):
                          ({"noise": {"schedule": "slow"}}, "schedule"), ({"step_rule": "round"}, "step_rule")):
         with pytest.raises(descent.Error, match=words):
             moved(**wrong)
+    with nrgpt.sequence(steps=40, sharing=False, step_scale=0.25, solver={"residual": 1e6, "nstep": 2}) as sequence:
+        sequence.append(ids)
+        sequence.finish()
+        assert all(sequence.converged(i) and sequence.token_steps(i) == 1 for i in range(len(ids)))
+    with nrgpt.sequence(steps=2, sharing=False, solver=1e-9) as sequence:
+        sequence.append(ids)
+        sequence.finish()
+        assert not any(sequence.converged(i) for i in range(len(ids)))
+    with pytest.raises(descent.Error, match="nstep is 17"):
+        nrgpt.sequence(solver={"nstep": 17})
+    with pytest.raises(descent.Error, match="solver has 'steps'"):
+        nrgpt.sequence(solver={"steps": 2})
     for wrong in ([], [1] * 65):
         with pytest.raises(descent.Error, match="expected 1 to 64"):
             nrgpt.sequence(step_scale=wrong)

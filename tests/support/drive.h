@@ -49,6 +49,7 @@ typedef enum drive_chunks {
 typedef struct drive_options {
     descent_depth depth;
     descent_motion motion;
+    descent_solver solver;
     descent_exit exit;
     descent_page_type page_type;
     uint64_t byte_limit; /* 0: the default */

@@ -18,7 +18,7 @@ example example_draw(uint64_t seed, const example_wish *wish)
         e.depth = random_depth(&e.r, &e.model, wish->most ? wish->most : 5);
         e.tokens = random_tokens(&e.r, &e.model, e.count);
         reference_request request = {
-            .tokens = e.tokens, .count = e.count, .depth = e.depth, .motion = wish->motion, .round_page = wish->round_page};
+            .tokens = e.tokens, .count = e.count, .depth = e.depth, .motion = wish->motion, .solver = wish->solver, .round_page = wish->round_page};
         e.expected = reference_compute(&e.model, &request);
         bool accepted = !wish->accept || wish->accept();
         if (accepted && reference_sensitivity(&e.model, &request, &e.expected) < 0.03) break;
@@ -30,7 +30,7 @@ example example_draw(uint64_t seed, const example_wish *wish)
                   e.depth.steps[0], e.depth.steps[1]);
     if (e.model.weight >= TEST_Q8_0) {
         reference_request request = {
-            .tokens = e.tokens, .count = e.count, .depth = e.depth, .motion = wish->motion, .round_page = wish->round_page};
+            .tokens = e.tokens, .count = e.count, .depth = e.depth, .motion = wish->motion, .solver = wish->solver, .round_page = wish->round_page};
         e.allowed = rounding_of(&e.model, &request, &e.expected);
     }
     e.engine = drive_open_test_model(&e.model);

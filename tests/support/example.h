@@ -15,6 +15,7 @@ typedef struct example_wish {
     size_t count; /* tokens; 0: 1..context */
     size_t most;  /* largest T of a kind; 0: 5 */
     descent_motion motion;
+    descent_solver solver;
     page_rounding round_page;          /* NULL: to f32 */
     void (*adjust)(test_model *model); /* of the shape, before the weights are drawn; NULL: as it comes */
     bool (*accept)(void);              /* asked once the reference has run; NULL: yes */

@@ -104,6 +104,8 @@ size_t row_steps_at(const test_model *model, descent_depth depth)
     return model->layers * steps;
 }
 
+static double nearest_choice;
+
 reference_run reference_compute(const test_model *model, const reference_request *request)
 {
     static reference_run (*const of[TEST_FAMILIES])(const test_model *, const reference_request *) = {
@@ -112,6 +114,7 @@ reference_run reference_compute(const test_model *model, const reference_request
         [TEST_LLAMA] = reference_cem,     [TEST_CEM_SWIGLU] = reference_cem,
         [TEST_LLAMA_CEM] = reference_cem,
     };
+    nearest_choice = INFINITY;
     return of[model->family](model, request);
 }
 
@@ -432,6 +435,94 @@ void reference_move(const reference_request *request, descent_site site, bool ce
     double length = sigma * sqrt(reference_dot(next, next, width) / (double)width);
     for (size_t c = 0; c < width && sigma > 0; c++) next[c] += length * normal(m->noise.seed, site, c);
     free(dx);
+}
+
+/* Takes from v what lies along each of n orthonormal vectors. */
+static void orthogonalize(double *v, const double *basis, size_t n, size_t width)
+{
+    for (size_t k = 0; k < n; k++) {
+        double along = reference_dot(v, basis + k * width, width);
+        for (size_t c = 0; c < width; c++) v[c] -= along * basis[k * width + c];
+    }
+}
+
+double reference_choices(void)
+{
+    return nearest_choice;
+}
+
+/* x + s f less the combination of changes (dx + s df) whose df is nearest to f: the changes, the newest first, are made orthogonal
+ * in df, each with its dx, and f loses its part along each. */
+static void accelerate(const reference_request *request, size_t t, double s, double *const *states, const double *steps,
+                       size_t width, double *move)
+{
+    size_t kept = request->solver.nstep ? request->solver.nstep : 5, n = t < kept ? t : kept, made = 0;
+    double *df = test_alloc(kept * width, sizeof *df), *dx = test_alloc(kept * width, sizeof *dx);
+    double *left = test_alloc(width, sizeof *left);
+    memcpy(left, steps + t * width, width * sizeof *left);
+    for (size_t c = 0; c < width; c++) move[c] = s * left[c];
+    for (size_t k = 0; k < n; k++) {
+        double *f = df + made * width, *x = dx + made * width;
+        for (size_t c = 0; c < width; c++) {
+            f[c] = steps[(t - k) * width + c] - steps[(t - k - 1) * width + c];
+            x[c] = states[t - k][c] - states[t - k - 1][c];
+        }
+        double own = sqrt(reference_dot(f, f, width));
+        for (size_t j = 0; j < made; j++) {
+            double along = reference_dot(f, df + j * width, width);
+            for (size_t c = 0; c < width; c++) x[c] -= along * dx[j * width + c];
+            orthogonalize(f, df + j * width, 1, width);
+        }
+        double rest = sqrt(reference_dot(f, f, width));
+        double shrinks = -reference_dot(x, f, width), lengths = sqrt(reference_dot(x, x, width)) * rest;
+        nearest_choice = fmin(nearest_choice, fabs(rest / own / 1e-3 - 1.0));
+        nearest_choice = fmin(nearest_choice, fabs(shrinks) / lengths * 100.0);
+        if (!(rest > 1e-3 * own) || !(shrinks > 0)) continue; /* nothing new, or nothing that shrinks */
+        for (size_t c = 0; c < width; c++) {
+            f[c] /= rest;
+            x[c] /= rest;
+        }
+        double part = reference_dot(left, f, width);
+        for (size_t c = 0; c < width; c++) move[c] -= part * (x[c] + s * f[c]);
+        orthogonalize(left, f, 1, width);
+        made++;
+    }
+    free(df);
+    free(dx);
+    free(left);
+}
+
+double reference_solve(const reference_request *request, descent_site site, bool centred, const double *const *states,
+                       const double *update, double *steps, size_t width, double *next)
+{
+    const descent_motion *m = &request->motion;
+    size_t t = site.step, n = m->n_scales;
+    double s = n ? (double)m->step_scale[t < n ? t : n - 1] : 1.0, **at = test_alloc(t + 1, sizeof *at);
+    double *f = steps + t * width, *move = test_alloc(width, sizeof *move);
+    for (size_t k = 0; k <= t; k++) at[k] = without_mean(states[k], width, centred);
+    for (size_t c = 0; c < width; c++) f[c] = -update[c];
+    turn(centred, states[0], states[t], width, f);
+    double length = sqrt(reference_dot(at[t], at[t], width)), start = sqrt(reference_dot(at[0], at[0], width));
+    double residual = sqrt(reference_dot(f, f, width)) / length;
+    accelerate(request, t, s, at, steps, width, move);
+    double moved = sqrt(reference_dot(move, move, width));
+    for (size_t c = 0; c < width; c++) move[c] = at[t][c] + move[c] * (moved > 0.1 * length ? 0.1 * length / moved : 1.0);
+    double end = sqrt(reference_dot(move, move, width));
+    for (size_t c = 0; c < width; c++) next[c] = states[t][c] - at[t][c] + move[c] * start / end;
+    for (size_t k = 0; k <= t; k++) free(at[k]);
+    free(at);
+    free(move);
+    return residual;
+}
+
+void reference_decide_residual(const reference_request *request, reference_run *run, size_t t, size_t i, double residual)
+{
+    double asked = (double)request->solver.residual;
+    if (run->used[0][i] <= t || asked == 0.0) return;
+    for (size_t j = 0; j < i; j++)
+        if (run->used[0][j] > t + 1) return;
+    run->closest = fmin(run->closest, fabs(residual - asked) / asked);
+    if (residual < asked) run->used[0][i] = t + 1;
 }
 
 void reference_apply(const reference_request *request, descent_site site, bool of_g, double *values, size_t width)

@@ -26,6 +26,7 @@ typedef struct reference_request {
     size_t count;
     descent_depth depth;
     descent_motion motion;
+    descent_solver solver;
     descent_exit exit;
     page_rounding round_page; /* NULL: to f32 */
     const reference_change *changes;
@@ -115,6 +116,15 @@ void reference_blank(reference_run *run);
  * keeps from step to step, zero before the first; `start` [C] is x(0), `centred` whether means are no part of a state. */
 void reference_move(const reference_request *request, descent_site site, bool centred, const double *start, const double *x,
                     const double *update, double *d, size_t width, double *next);
+/* The same by Anderson's method, from all states x(0) .. x(t) of the descent; `steps` [t + 1][C] are those of before and receives
+ * this one. Returns the relative residual at x(t). */
+double reference_solve(const reference_request *request, descent_site site, bool centred, const double *const *states,
+                       const double *update, double *steps, size_t width, double *next);
+/* How near a choice of Anderson's method (what change to leave out) came to being another, in the last reference_compute: 0 is
+ * on the edge. Rounding may decide those. */
+double reference_choices(void);
+/* Whether token i stops with step t by its residual, those before it having stopped: then `used` says so. */
+void reference_decide_residual(const reference_request *request, reference_run *run, size_t t, size_t i, double residual);
 /* Applies the request's changes of x (or of g) at a site to C numbers. */
 void reference_apply(const reference_request *request, descent_site site, bool of_g, double *values, size_t width);
 

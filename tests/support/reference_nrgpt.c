@@ -219,6 +219,23 @@ static void compare(const test_model *model, const weights *w, reference_run *ru
     free(unused);
 }
 
+/* x(t+1) of one token. */
+static void move(const reference_request *request, reference_run *run, descent_site site, bool centred, const double *update,
+                 double *momentum, double *steps)
+{
+    size_t C = run->width, t = site.step, at = site.position * C;
+    double *next = run->at[0][t + 1].x + at;
+    if (request->solver.method == DESCENT_SOLVER_PLAIN) {
+        reference_move(request, site, centred, run->at[0][0].x + at, run->at[0][t].x + at, update, momentum, C, next);
+        return;
+    }
+    const double **states = test_alloc(t + 1, sizeof *states);
+    for (size_t k = 0; k <= t; k++) states[k] = run->at[0][k].x + at;
+    double residual = reference_solve(request, site, centred, states, update, steps, C, next);
+    reference_decide_residual(request, run, t, site.position, residual);
+    free(states);
+}
+
 reference_run reference_nrgpt(const test_model *model, const reference_request *request)
 {
     size_t C = model->width, count = request->count;
@@ -227,6 +244,7 @@ reference_run reference_nrgpt(const test_model *model, const reference_request *
     double *keys = test_alloc(count * C, sizeof *keys), *earlier = test_alloc(count * C, sizeof *earlier);
     double *gradients = test_alloc(count * C, sizeof *gradients), *update = test_alloc(C, sizeof *update);
     double *momentum = test_alloc(count * C, sizeof *momentum);
+    double *steps = test_alloc(count * run.steps[0] * C, sizeof *steps);
     const double *tokens = test_model_find(model, "token_embd.weight");
     const double *positions = test_model_find(model, "position_embd.weight");
     for (size_t i = 0; i < count; i++)
@@ -241,7 +259,7 @@ reference_run reference_nrgpt(const test_model *model, const reference_request *
             double *next = run.at[0][t + 1].x + i * C;
             descent_site site = {0, 0, (uint32_t)t, i};
             run.at[0][t].slope[i] = rated(model, &w, x, gradients + i * C, update);
-            reference_move(request, site, !model->rms, run.at[0][0].x + i * C, x, update, momentum + i * C, C, next);
+            move(request, &run, site, !model->rms, update, momentum + i * C, steps + i * run.steps[0] * C);
             if (run.used[0][i] <= t) memcpy(next, x, C * sizeof *x); /* it has stopped */
         }
     }
@@ -253,6 +271,7 @@ reference_run reference_nrgpt(const test_model *model, const reference_request *
     free(gradients);
     free(update);
     free(momentum);
+    free(steps);
     free(w.h);
     return run;
 }

@@ -255,6 +255,10 @@ static void defaults_of_later_fields(void **state)
               "{'model': 'chars', 'prompt': 'a', 'descent': {'step_rule': 'angular', 'noise': {'sigma': 1}}}");
     assert_true(r.motion.rule == DESCENT_RULE_ANGULAR && r.motion.noise.seed == 1);
     request_release(&r);
+    r = reads(REQUEST_COMPLETION,
+              "{'model': 'chars', 'prompt': 'a', 'descent': {'solver': {'method': 'anderson', 'nstep': 3}}}");
+    assert_true(r.solver.method == DESCENT_SOLVER_ANDERSON && r.solver.nstep == 3 && r.solver.residual == 1e-4f);
+    request_release(&r);
     r = reads(REQUEST_COMPLETION, "{'model': 'flat', 'prompt': 'one', 'descent': {'step_scale': [1, 1]}}");
     request_release(&r);
     r = reads(REQUEST_COMPLETION, "{'model': 'chars', 'prompt': 'a', 'descent': {'exit': {}, 'noise': {}, 'solver': {}}}");

@@ -15,6 +15,8 @@ MAX_STEPS = 65535
 MAX_KINDS = 2
 MAX_TERMS = 2
 MAX_SCALES = 64
+MAX_NSTEP = 16
+SOLVERS = {"plain": 0, "anderson": 1}
 STEP_RULES = {"plain": 0, "angular": 1}
 NOISE_SCHEDULES = {"fixed": 0, "decay": 1}
 ROW_BUCKETS = 12
@@ -67,6 +69,10 @@ class Motion(Structure):
                 ("noise", Noise)]
 
 
+class Solver(Structure):
+    _fields_ = [("method", c_int), ("nstep", c_uint32), ("residual", c_float)]
+
+
 class ModelInfo(Structure):
     _fields_ = [
         ("name", c_char_p), ("family", c_char_p), ("variant", c_char_p), ("weight_type", c_char_p),
@@ -104,7 +110,7 @@ class CacheUsage(Structure):
 
 
 class SequenceOptions(Structure):
-    _fields_ = [("depth", Depth), ("motion", Motion), ("exit", Exit), ("share_group", c_uint64),
+    _fields_ = [("depth", Depth), ("motion", Motion), ("solver", Solver), ("exit", Exit), ("share_group", c_uint64),
                 ("no_sharing", c_bool)]
 
 
@@ -177,7 +183,7 @@ class Choice(Structure):
 class GenerationReport(Structure):
     _fields_ = [
         ("end", c_int), ("status", Status), ("prompt_count", c_size_t), ("reused", c_size_t), ("deepened", c_size_t),
-        ("generated", c_size_t), ("drafted", c_size_t), ("accepted", c_size_t), ("row_steps", c_uint64), ("logits_read", c_uint64),
+        ("generated", c_size_t), ("unconverged", c_size_t), ("drafted", c_size_t), ("accepted", c_size_t), ("row_steps", c_uint64), ("logits_read", c_uint64),
         ("exit_cost", ExitCost), ("pauses", c_uint32),
         ("queue_seconds", c_double), ("prompt_seconds", c_double), ("generation_seconds", c_double),
     ]
@@ -191,7 +197,7 @@ class GenerationCalls(Structure):
 class GenerationOptions(Structure):
     _fields_ = [
         ("prompt", POINTER(c_uint32)), ("prompt_count", c_size_t), ("limit", c_size_t), ("sampling", Sampling),
-        ("depth", Depth), ("motion", Motion), ("exit", Exit), ("draft_steps", c_int), ("share_group", c_uint64),
+        ("depth", Depth), ("motion", Motion), ("solver", Solver), ("exit", Exit), ("draft_steps", c_int), ("share_group", c_uint64),
         ("read_prompt", c_bool), ("observe", c_int), ("observe_prompt", c_bool), ("reach", POINTER(Reach)), ("like", c_void_p), ("background", c_bool), ("calls", GenerationCalls),
         ("user", c_void_p),
     ]
@@ -287,7 +293,7 @@ class QuantizeOptions(Structure):
 
 STRUCTS = {
     "descent_status": Status, "descent_depth": Depth, "descent_path": Path, "descent_exit": Exit, "descent_exit_cost": ExitCost,
-    "descent_noise": Noise, "descent_motion": Motion,
+    "descent_noise": Noise, "descent_motion": Motion, "descent_solver": Solver,
     "descent_model_info": ModelInfo, "descent_tensor_info": TensorInfo,
     "descent_tokenizer_info": TokenizerInfo, "descent_text_part": TextPart, "descent_cache_options": CacheOptions,
     "descent_cache_usage": CacheUsage,
@@ -360,6 +366,7 @@ FUNCTIONS = {
     "descent_sequence_steps_run": (c_uint64, [_handle]),
     "descent_sequence_exit_cost": (ExitCost, [_handle]),
     "descent_sequence_token_steps": (c_uint32, [_handle, c_size_t]),
+    "descent_sequence_converged": (c_bool, [_handle, c_size_t]),
     "descent_sequence_state_code": (c_int, [_handle, _status]),
     "descent_sequence_state": (c_int, [_handle, c_size_t, _floats, _ids, _status]),
     "descent_sequence_save": (c_int, [_handle, c_char_p, _status]),

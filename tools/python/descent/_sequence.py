@@ -73,6 +73,17 @@ def noise_struct(noise):
     return fill(_native.Noise(seed=1), **given)
 
 
+def solver_struct(solver):
+    """None, a residual, or a dict of residual and nstep, of Anderson's method."""
+    if solver is None:
+        return _native.Solver()
+    given = dict(solver) if isinstance(solver, dict) else {"residual": solver}
+    for name in given:
+        if name not in ("residual", "nstep"):
+            raise Error(Code.BAD_ARGUMENT, f"solver has {name!r}, expected some of residual, nstep")
+    return fill(_native.Solver(method=_native.SOLVERS["anderson"], residual=1e-4), **given)
+
+
 def motion_struct(step_scale, momentum, step_rule, noise):
     """A number, or a list of one for each step."""
     scales = np.atleast_1d(np.asarray(step_scale, np.float32)).ravel()
@@ -127,13 +138,15 @@ class Cache(Handle):
         self._batch = None
 
     def sequence(self, steps=None, share_group=0, sharing=True, step_scale=1.0, exit=None, momentum=0.0,
-                 step_rule="plain", noise=None):
+                 step_rule="plain", noise=None, solver=None):
         """A new, empty sequence at depth `steps` (default: as trained), each of its steps step_scale times as long (a list: step t
         step_scale[t] times, the last number also for all behind), with momentum, by the rule "plain" or
-        "angular", and with `noise`: a sigma, or a dict of sigma, seed and schedule ("fixed", "decay"). `exit`: tokens
-        stop early once r_t is below this threshold; or a dict of criterion (state, cosine, energy, entropy, kl, argmax),
-        threshold (each has its default), min_steps, check_every, first."""
-        return Sequence._create(self, steps, share_group, sharing, exit, motion_struct(step_scale, momentum, step_rule, noise))
+        "angular", and with `noise`: a sigma, or a dict of sigma, seed and schedule ("fixed", "decay"). `solver`: a residual,
+        or a dict of residual and nstep, for the limit of large T by Anderson acceleration (`converged` says of which tokens).
+        `exit`: tokens stop early once r_t is below this threshold; or a dict of criterion (state, cosine, energy, entropy,
+        kl, argmax), threshold (each has its default), min_steps, check_every, first."""
+        return Sequence._create(self, steps, share_group, sharing, exit, motion_struct(step_scale, momentum, step_rule, noise),
+                                solver_struct(solver))
 
     def restore(self, path):
         """The sequence that Sequence.save wrote to a file."""
@@ -170,8 +183,8 @@ class Sequence(Handle):
         return self
 
     @classmethod
-    def _create(cls, cache, steps, share_group, sharing, exit, motion):
-        options = fill(_native.SequenceOptions(), depth=cache._core.depth(steps), motion=motion, exit=exit_struct(exit),
+    def _create(cls, cache, steps, share_group, sharing, exit, motion, solver):
+        options = fill(_native.SequenceOptions(), depth=cache._core.depth(steps), motion=motion, solver=solver, exit=exit_struct(exit),
                        share_group=share_group, no_sharing=not sharing)
         handle = ctypes.c_void_p()
         with cache._gate.enter():
@@ -247,6 +260,10 @@ class Sequence(Handle):
         """What was run beside the steps to see which tokens stop: {"readings": logits, "energies": energies}."""
         cost = self._get("descent_sequence_exit_cost")
         return {"readings": cost.readings, "energies": cost.energies}
+
+    def converged(self, position):
+        """False where the token came to its T without the residual its solver was asked for."""
+        return self._get("descent_sequence_converged", position)
 
     def token_steps(self, position):
         """Row steps that the state of a token took: fewer than its depth asks where it stopped early."""

@@ -7,8 +7,8 @@
 #include "cpus.h"
 #include "exit.h"
 #include "motion.h"
-#include "solver.h"
 #include "sequence.h"
+#include "solver.h"
 #include "status.h"
 
 #include <inttypes.h>
@@ -64,7 +64,8 @@ static bool make_workspace(descent_batch *b)
     if (w->rows == 0) w->rows = 1;
     size_t wide = w->rows * w->wide_stride, hidden = w->rows * w->hidden_stride;
     size_t terms = TILE_ROWS * DESCENT_MAX_TERMS;
-    float *at = lazy_zeros((WIDE_BUFFERS + 1) * wide + HIDDEN_BUFFERS * hidden + 2 * ROW_SCRATCH * w->wide_stride + 2 * terms, &b->arrays);
+    float *at = lazy_zeros((WIDE_BUFFERS + 1) * wide + HIDDEN_BUFFERS * hidden + 2 * ROW_SCRATCH * w->wide_stride + 2 * terms,
+                           &b->arrays);
     if (!at) return false;
     for (int i = 0; i < WIDE_BUFFERS; i++, at += wide) w->wide[i] = at;
     for (int i = 0; i < HIDDEN_BUFFERS; i++, at += hidden) w->hidden[i] = at;
@@ -185,7 +186,6 @@ size_t descent_batch_rows(const descent_batch *b)
 
 /* ---- Enrolling ------------------------------------------------------------------------------------------------- */
 
-
 /* The sequence's pages that have rows in the batch are its own to work on; others are free for others. */
 static void mark_pages(descent_batch *b, descent_sequence *s)
 {
@@ -209,7 +209,8 @@ static size_t numbers_kept(const descent_batch *b, const descent_sequence *s)
 /* A row goes. A token that cannot go on from the middle of its descent stands at its beginning again. */
 static void leave(descent_batch *b, row *r)
 {
-    if (!sequence_resumes(r->sequence) && !sequence_done(r->sequence, r->position)) sequence_begin_token(r->sequence, r->position);
+    if (!sequence_resumes(r->sequence) && !sequence_done(r->sequence, r->position))
+        sequence_begin_token(r->sequence, r->position);
     if (r->frozen) b->free_frozen[b->n_free_frozen++] = r->frozen;
     r->frozen = NULL;
     if (r->kept) b->kept -= numbers_kept(b, r->sequence);

@@ -17,18 +17,18 @@ typedef struct row {
     size_t position;
     uint32_t progress;
     place where;
-    uint32_t spent;  /* row steps made, fewer than progress where a descent stopped early */
-    bool moved;      /* this step gave it its next state */
-    bool stops;      /* its descent stops with this step, or before it where it has not moved (exit.c) */
-    bool measuring;  /* has come to its depth, or stopped, and only reads its energy there */
-    float *x;        /* [C], in its page */
-    float *frozen;   /* [model->frozen], kept from step to step of a sub-layer */
-    float *velocity; /* [C] d, what momentum goes on with: in its page or in `kept`; NULL: none */
-    float start;     /* |x(0)|, where steps are angular */
-    float *kept;     /* motion_row_numbers of them, its own; NULL: none */
+    uint32_t spent;      /* row steps made, fewer than progress where a descent stopped early */
+    bool moved;          /* this step gave it its next state */
+    bool stops;          /* its descent stops with this step, or before it where it has not moved (exit.c) */
+    bool measuring;      /* has come to its depth, or stopped, and only reads its energy there */
+    float *x;            /* [C], in its page */
+    float *frozen;       /* [model->frozen], kept from step to step of a sub-layer */
+    float *velocity;     /* [C] d, what momentum goes on with: in its page or in `kept`; NULL: none */
+    float start;         /* |x(0)|, where steps are angular */
+    float *kept;         /* motion_row_numbers of them, its own; NULL: none */
     const float *logits; /* read for its observer, until others are */
-    float slope;     /* of this step, where somebody asks for it: see descent_observation */
-    float own_after; /* energy E(g(step); keys of step-1) of the step before, NaN where unknown */
+    float slope;         /* of this step, where somebody asks for it: see descent_observation */
+    float own_after;     /* energy E(g(step); keys of step-1) of the step before, NaN where unknown */
     exit_memory asked;
 } row;
 

@@ -159,10 +159,10 @@ typedef struct descent_motion {
                                              the last take the last. What lies behind is not looked at */
     float momentum; /* m in [0, 1): d_t = m d_(t-1) + s_t R grad_t, d_(-1) = 0 where a descent begins, x(t+1) = x(t) - d_t. d is
                        kept beside x: where the model deepens a token takes C numbers more */
-    descent_step_rule rule; /* ANGULAR, of NRGPT: instead of -d_t a step adds its part across x, -d_t + x (x . d_t) / |x|^2, times
-                               |x(t)| / |x(0)|: turns of x stay as long as x grows. Where the norm is LayerNorm, x and d_t have
-                               their means removed first. x(0) is what the descent began with */
-    descent_noise noise; /* a sequence with noise shares no pages */
+    descent_step_rule rule; /* ANGULAR, of NRGPT: instead of -d_t a step adds its part across x, -d_t + x (x . d_t) / |x|^2,
+                               times |x(t)| / |x(0)|: turns of x stay as long as x grows. Where the norm is LayerNorm, x and d_t
+                               have their means removed first. x(0) is what the descent began with */
+    descent_noise noise;    /* a sequence with noise shares no pages */
 } descent_motion;
 
 enum { DESCENT_MAX_NSTEP = 16 };
@@ -170,11 +170,11 @@ typedef enum descent_solver_method { DESCENT_SOLVER_PLAIN = 0, DESCENT_SOLVER_AN
 
 /* How the end of a descent is looked for. PLAIN: step by step. ANDERSON, of NRGPT: by Anderson acceleration, for the limit
  * T -> infinity. x has none, as |x| grows with every step; its direction has (of LayerNorm without its mean), which is all that
- * block and head see of it. So |x| is held at |x(0)|, and the fixed point is that of x + s_t f, f = -(R grad less its part along
- * x), a step as ANGULAR makes them. A token stops where |f| / |x| < residual and those before it have stopped, as an exit does, or
- * at T: descent_sequence_converged tells them apart. One in the middle of it begins again when its row leaves the batch; pages
- * are shared between equal T only. Of a motion it takes step_scale alone, and no exit. A row in flight takes 2 (nstep + 1) C
- * numbers beside its pages. */
+ * block and head see of it. So |x| is held at |x(0)|, and the fixed point is that of x + s_t f, f = -(R grad less its part
+ * along x), a step as ANGULAR makes them. A token stops where |f| / |x| < residual and those before it have stopped, as an exit
+ * does, or at T: descent_sequence_converged tells them apart. One in the middle of it begins again when its row leaves the
+ * batch; pages are shared between equal T only. Of a motion it takes step_scale alone, and no exit. A row in flight takes 2
+ * (nstep + 1) C numbers beside its pages. */
 typedef struct descent_solver {
     descent_solver_method method; /* PLAIN: the fields below are not looked at */
     uint32_t nstep;               /* steps that are kept, at most DESCENT_MAX_NSTEP; 0: 5 */
@@ -404,8 +404,8 @@ DESCENT_API descent_exit_cost descent_sequence_exit_cost(const descent_sequence 
 /* Row steps that the state of the token at `position` took, by whomever they were run: fewer than its depth asks where it
  * stopped early, 0 where it has not begun (or, where a token cannot be resumed, not finished) and past the last token. */
 DESCENT_API uint32_t descent_sequence_token_steps(const descent_sequence *sequence, size_t position);
-/* False where the (finished) token came to its T without the residual that its solver was asked for. True of what is not solved,
- * and past the last token. */
+/* False where the (finished) token came to its T without the residual that its solver was asked for. True of what is not
+ * solved, and past the last token. */
 DESCENT_API bool descent_sequence_converged(const descent_sequence *sequence, size_t position);
 /* DESCENT_OK, or DESCENT_DIVERGED: the sequence has ended, its rows have left the batch, and only reading, truncating to
  * before the named token and destroying are allowed. */
@@ -454,15 +454,15 @@ typedef struct descent_observation {
                               where that step was not run just before (the first, or rows that were taken out and came back) */
     float update_norm;     /* |x(step+1) - x(step)| */
     float relative_change; /* r_t = |g(step+1) - g(step)| / |g(step)| */
-    float slope;           /* grad^T J R grad at this step: grad of the energy at g, J = dg/dx of the norm at x, R the model's rate
-                              of this step (CEM: eta P) without step_scale and what else a request may change of a step. A small
-                              plain step of step_scale s changes the energy by about -s slope while the history is held. Where
-                              R = c diag(gamma), gamma the norm's weight and c > 0, it is never negative */
-    const float *x;        /* [C] x(step); valid during the call */
-    const float *g;        /* [C] norm(x(step)); valid during the call */
-    const float *logits;   /* [V] what the head reads at x(step); valid during the call. Of a model that deepens at every step and
-                              at x(T); elsewhere only in the last observation of a sub-layer (DESCENT_OBSERVE_FINAL), as if the
-                              network ended there */
+    float slope;    /* grad^T J R grad at this step: grad of the energy at g, J = dg/dx of the norm at x, R the model's rate
+                       of this step (CEM: eta P) without step_scale and what else a request may change of a step. A small
+                       plain step of step_scale s changes the energy by about -s slope while the history is held. Where
+                       R = c diag(gamma), gamma the norm's weight and c > 0, it is never negative */
+    const float *x; /* [C] x(step); valid during the call */
+    const float *g; /* [C] norm(x(step)); valid during the call */
+    const float *logits; /* [V] what the head reads at x(step); valid during the call. Of a model that deepens at every step and
+                            at x(T); elsewhere only in the last observation of a sub-layer (DESCENT_OBSERVE_FINAL), as if the
+                            network ended there */
 } descent_observation;
 
 /* Called on the thread that steps the batch, once for each observed row of a step, in no promised order between rows. It must
@@ -474,16 +474,16 @@ typedef void (*descent_observer)(void *user, const descent_observation *observat
 DESCENT_API descent_code descent_sequence_observe(descent_sequence *sequence, int flags, descent_observer observer, void *user,
                                                   descent_status *status);
 
-/* What a model's rate R at a step is beside the weight gamma of the norm that makes g of x. Where R = c diag(gamma) with c > 0 at a
- * step, that is off_diagonal 0 and low = high > 0, the slope there is never negative: a short enough step lowers the energy while
- * its history is held. */
+/* What a model's rate R at a step is beside the weight gamma of the norm that makes g of x. Where R = c diag(gamma) with c > 0
+ * at a step, that is off_diagonal 0 and low = high > 0, the slope there is never negative: a short enough step lowers the
+ * energy while its history is held. */
 typedef struct descent_rate {
     double low, high;    /* of R_cc / gamma_c over c */
     double off_diagonal; /* share of R's sum of squares off its diagonal, 0..1 */
 } descent_rate;
 
-/* R at a site's layer, kind and step (CEM: eta P; the position is not looked at). False where that sub-layer descends no energy or
- * is not there. Any thread. */
+/* R at a site's layer, kind and step (CEM: eta P; the position is not looked at). False where that sub-layer descends no energy
+ * or is not there. Any thread. */
 DESCENT_API bool descent_model_rate(const descent_model *model, descent_site site, descent_rate *rate);
 
 /* States whose logits were read for the observer so far. */
@@ -524,9 +524,9 @@ typedef struct descent_reach {
     size_t n_changes;
     const descent_state *starts; /* [n_starts], at most one a position; the other tokens start from their embedding */
     size_t n_starts;
-    bool previous; /* x(0) of every token but the first is the last state of the one before, so that they run one after another */
-    float noise;   /* sigma >= 0: x(0) = e + sigma |e| / sqrt(C) xi, e the embedding, xi standard normal, drawn from (noise_seed,
-                      position) alone */
+    bool previous; /* x(0) of every token but the first is the last state of the one before: they run one after another */
+    float noise; /* sigma >= 0: x(0) = e + sigma |e| / sqrt(C) xi, e the embedding, xi standard normal, drawn from (noise_seed,
+                    position) alone */
     int64_t noise_seed;
 } descent_reach;
 
@@ -667,11 +667,11 @@ typedef struct descent_generation_report {
     size_t prompt_count, reused; /* prompt tokens; those of them found in the cache at the depth asked, a prefix */
     size_t deepened;             /* prompt tokens found at a smaller depth and taken on from there */
     size_t generated;            /* tokens chosen, EOS included */
-    size_t unconverged;          /* tokens that choices were read from, or the prompt's readings, which descent_sequence_converged
-                                    is not true of */
-    size_t drafted, accepted;    /* tokens begun before they were chosen; those of them that were chosen then */
-    uint64_t row_steps;          /* run for it, those repeated after a pause and those of drafts included */
-    uint64_t logits_read;        /* states whose logits were read for `observe`, those repeated included */
+    size_t unconverged;       /* tokens that choices were read from, or the prompt's readings, which descent_sequence_converged
+                                 is not true of */
+    size_t drafted, accepted; /* tokens begun before they were chosen; those of them that were chosen then */
+    uint64_t row_steps;       /* run for it, those repeated after a pause and those of drafts included */
+    uint64_t logits_read;     /* states whose logits were read for `observe`, those repeated included */
     descent_exit_cost exit_cost; /* the same of what was run to see which tokens stop */
     uint32_t pauses;
     double queue_seconds, prompt_seconds, generation_seconds;
@@ -709,12 +709,12 @@ typedef struct descent_generation_options {
                             `observe`, each step once; shares no pages */
     bool observe_prompt; /* the prompt's other rows too */
     const descent_reach *reach; /* copied; NULL: nothing. Such a generation shares no pages and drafts nothing */
-    descent_generation *like; /* a generation submitted before, with the same prompt, depth, motion and group: this one
-                                 waits for its prompt, to share the pages. Whoever differs, shares none, or has ended meanwhile
-                                 (nothing is read through the handle) is not waited for; nor is one in the background, but by
-                                 another there */
-    bool background;          /* runs only while no other generation is there: its rows leave the batch for another's, or finish
-                                 their tokens first where the model does not deepen */
+    descent_generation *like;   /* a generation submitted before, with the same prompt, depth, motion and group: this one
+                                   waits for its prompt, to share the pages. Whoever differs, shares none, or has ended meanwhile
+                                   (nothing is read through the handle) is not waited for; nor is one in the background, but by
+                                   another there */
+    bool background; /* runs only while no other generation is there: its rows leave the batch for another's, or finish
+                        their tokens first where the model does not deepen */
     descent_generation_calls calls;
     void *user;
 } descent_generation_options;

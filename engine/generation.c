@@ -60,7 +60,8 @@ static descent_code check_options(const descent_model_info *info, const descent_
     if (!options->calls.chosen || !options->calls.ended)
         return descent_fail(status, DESCENT_BAD_ARGUMENT, "calls needs both chosen and ended");
     if (options->observe & ~OBSERVE_KNOWN)
-        return descent_fail(status, DESCENT_BAD_ARGUMENT, "observe is %d; expected a sum of 1, 2, 4, 8, 16 and 32", options->observe);
+        return descent_fail(status, DESCENT_BAD_ARGUMENT, "observe is %d; expected a sum of 1, 2, 4, 8, 16 and 32",
+                            options->observe);
     if (options->observe && !options->calls.observe)
         return descent_fail(status, DESCENT_BAD_ARGUMENT, "observe is %d, but calls has no observe", options->observe);
     descent_code code = check_prompt(info, options, status);

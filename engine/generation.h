@@ -25,7 +25,7 @@ struct descent_generation {
     descent_sampling sampling; /* its bias is a copy */
     descent_sequence_options options;
     bool read_prompt, background;
-    int draft_steps; /* as asked; 0 where nothing may be drafted */
+    int draft_steps;      /* as asked; 0 where nothing may be drafted */
     descent_reach *reach; /* a copy; NULL: nothing */
     int observe;
     size_t observe_from; /* the first position whose rows are reported */

@@ -365,7 +365,8 @@ double descent_model_history_term(const descent_model *model, size_t position)
 bool descent_model_rate(const descent_model *model, descent_site site, descent_rate *rate)
 {
     const descent_model_info *info = &model->info;
-    if (!model->family->rate || site.layer >= info->layers || site.kind >= info->kinds || info->terms[site.kind] == 0) return false;
+    if (!model->family->rate || site.layer >= info->layers || site.kind >= info->kinds || info->terms[site.kind] == 0)
+        return false;
     return model->family->rate(model, site.layer, site.kind, site.step, rate);
 }
 

@@ -65,7 +65,7 @@ typedef struct generation_request {
     uint32_t *track;     /* trace: token ids to follow, [n_track], TRACE_MOST_TRACKED at most */
     size_t n_track;
     states_request *states; /* states: of a text that is not continued; owned */
-    scaling_plan *scaling; /* scaling: beside it the model, exit, motion, stream and nothing else; owned */
+    scaling_plan *scaling;  /* scaling: beside it the model, exit, motion, stream and nothing else; owned */
 } generation_request;
 
 /* Reads a body. `models` are those served; `seed` is used where the request gives none. On false *error is set and *out holds

@@ -23,11 +23,11 @@ void request_read_steps_by_kind(const request_reader *r, const fields *steps, de
 void request_read_scaling(const request_reader *r); /* behind request_read_depth */
 void request_read_sampling(const request_reader *r, int64_t seed);
 void request_read_prompts(const request_reader *r); /* behind n and best_of */
-void request_read_states(const request_reader *r); /* behind the prompt and the depth */
+void request_read_states(const request_reader *r);  /* behind the prompt and the depth */
 void request_read_messages(const request_reader *r);
 
-/* Which of `words` (NULL-terminated) a text is, the first where it is absent; the first too where it is none of them, which is an
- * error. */
+/* Which of `words` (NULL-terminated) a text is, the first where it is absent; the first too where it is none of them, which is
+ * an error. */
 size_t request_word(const fields *f, const char *name, const char *const *words);
 /* A number above 0 as a float above 0. */
 float request_positive(double value);

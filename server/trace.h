@@ -1,6 +1,6 @@
-/* trace.h: the descents of a text's tokens, as they are observed: energies, changes, slopes, update norms, and what was read from
- * their states on the way: of a model that deepens (one block, applied T times) at every t = 0..T, elsewhere where a sub-layer
- * ends. A tracer belongs to the thread that steps the batch; what it hands out belongs to whoever took it.
+/* trace.h: the descents of a text's tokens, as they are observed: energies, changes, slopes, update norms, and what was read
+ * from their states on the way: of a model that deepens (one block, applied T times) at every t = 0..T, elsewhere where a
+ * sub-layer ends. A tracer belongs to the thread that steps the batch; what it hands out belongs to whoever took it.
  */
 #ifndef DESCENT_SERVER_TRACE_H
 #define DESCENT_SERVER_TRACE_H
@@ -45,9 +45,9 @@ typedef struct token_trace {
 typedef struct tracer_options {
     const descent_model_info *info;
     descent_depth depth;
-    size_t first, count; /* the positions that are traced */
-    bool states;         /* cosines too */
-    size_t guesses;      /* how many likeliest tokens of each state that is read, and ... */
+    size_t first, count;   /* the positions that are traced */
+    bool states;           /* cosines too */
+    size_t guesses;        /* how many likeliest tokens of each state that is read, and ... */
     const uint32_t *track; /* ... tokens to follow, [n_track]; kept by reference. Both 0: nothing is read */
     size_t n_track;
 } tracer_options;
@@ -58,8 +58,8 @@ typedef struct tracer tracer;
 uint64_t tracer_numbers(const tracer_options *options);
 /* Numbers of states kept at once, at most, while a prompt is computed in chunks. */
 uint64_t tracer_state_numbers(const tracer_options *options);
-/* Where, among all states of a token, those of a descent begin; and which of its readings state k is, the last of its descent where
- * the model does not deepen. */
+/* Where, among all states of a token, those of a descent begin; and which of its readings state k is, the last of its descent
+ * where the model does not deepen. */
 size_t trace_first_state(const tracer_options *options, size_t descent);
 size_t trace_reading(const tracer_options *options, size_t descent, size_t k);
 /* DESCENT_OBSERVE_... that it needs. */

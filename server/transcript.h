@@ -51,7 +51,7 @@ typedef struct transcript_options {
     bool live;                   /* what comes is taken as it comes; otherwise once, at the end */
     bool score;                  /* logprobs of tokens are needed though none are asked for */
     const tracer_options *trace; /* copied; NULL: none */
-    states_record *states;              /* of x and g that are gathered; NULL: none */
+    states_record *states;       /* of x and g that are gathered; NULL: none */
     candidate *candidate;        /* whose energies are gathered, on the scheduler's thread; NULL: none */
     /* There is something to take; `at_once`: the first of what was chosen, or the end. Called with the mutex held, so that the
      * transcript is still there. */

@@ -85,7 +85,8 @@ static int run(const session *with, tracer *t, inspection *seen)
     descent_status status;
     observing with_both = {t, seen};
     descent_sequence *sequence = NULL;
-    descent_sequence_options how = {.depth = seen->depth, .exit = with->exit, .motion = with->motion, .solver = with->solver, .no_sharing = true};
+    descent_sequence_options how = {
+        .depth = seen->depth, .exit = with->exit, .motion = with->motion, .solver = with->solver, .no_sharing = true};
     descent_code code = descent_sequence_create(with->cache, &how, &sequence, &status);
     if (code == DESCENT_OK)
         code = descent_sequence_observe(sequence, tracer_flags(&seen->options), on_seen, &with_both, &status);

@@ -17,8 +17,8 @@ static void check_again(const safetensors_vector *vectors, size_t count, size_t 
 {
     static const char *const metadata[] = {"format", "descent.states", NULL};
     char message[SAFETENSORS_MESSAGE];
-    safetensors_vector *again;
-    size_t n;
+    safetensors_vector *again = NULL;
+    size_t n = 0;
     json_text out = {.text = NULL};
     safetensors_write(&out, vectors, count, width, metadata);
     require(!out.failed && safetensors_read((unsigned char *)out.text, out.bytes, width, &again, &n, message) && n == count);

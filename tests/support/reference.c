@@ -451,8 +451,8 @@ double reference_choices(void)
     return nearest_choice;
 }
 
-/* x + s f less the combination of changes (dx + s df) whose df is nearest to f: the changes, the newest first, are made orthogonal
- * in df, each with its dx, and f loses its part along each. */
+/* x + s f less the combination of changes (dx + s df) whose df is nearest to f: the changes, the newest first, are made
+ * orthogonal in df, each with its dx, and f loses its part along each. */
 static void accelerate(const reference_request *request, size_t t, double s, double *const *states, const double *steps,
                        size_t width, double *move)
 {

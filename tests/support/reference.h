@@ -43,14 +43,14 @@ typedef struct reference_step {
     double *update_norm;               /* [L] */
     double *relative_change;           /* [L] */
     double *said;                      /* [L][V] logits read at x(t), of NRGPT at T, and before where the exit asks for them */
-    double *slope;                     /* [L] grad^T J R grad, at x(t) as the energy's gradient, the norm and the rate are there */
+    double *slope; /* [L] grad^T J R grad, at x(t) as the energy's gradient, the norm and the rate are there */
 } reference_step;
 
 typedef struct reference_run {
     size_t count, width, vocab, programs, kinds;
-    size_t *steps;       /* [programs] T of each */
-    size_t **used;       /* [programs][L] steps that each token made: T, fewer where it stopped. Its x stays as it was then */
-    double closest;      /* of all decisions to stop or not, how near the nearest was to be another: below 1e-3 rounding may do */
+    size_t *steps;  /* [programs] T of each */
+    size_t **used;  /* [programs][L] steps that each token made: T, fewer where it stopped. Its x stays as it was then */
+    double closest; /* of all decisions to stop or not, how near the nearest was to be another: below 1e-3 rounding may do */
     reference_step **at; /* [programs][T + 1] */
     double *states;      /* [L][C], what the final norm reads */
     double *logits;      /* [L][V] */
@@ -112,12 +112,13 @@ void reference_decide(const reference_request *request, reference_run *run, size
 /* Steps that tokens did not make have changed nothing: NaN. */
 void reference_blank(reference_run *run);
 
-/* A step of one token's descent: next from x [C] and `update`, what R (CEM: eta P) makes of the gradient. d [C] is what momentum
- * keeps from step to step, zero before the first; `start` [C] is x(0), `centred` whether means are no part of a state. */
+/* A step of one token's descent: next from x [C] and `update`, what R (CEM: eta P) makes of the gradient. d [C] is what
+ * momentum keeps from step to step, zero before the first; `start` [C] is x(0), `centred` whether means are no part of a state.
+ */
 void reference_move(const reference_request *request, descent_site site, bool centred, const double *start, const double *x,
                     const double *update, double *d, size_t width, double *next);
-/* The same by Anderson's method, from all states x(0) .. x(t) of the descent; `steps` [t + 1][C] are those of before and receives
- * this one. Returns the relative residual at x(t). */
+/* The same by Anderson's method, from all states x(0) .. x(t) of the descent; `steps` [t + 1][C] are those of before and
+ * receives this one. Returns the relative residual at x(t). */
 double reference_solve(const reference_request *request, descent_site site, bool centred, const double *const *states,
                        const double *update, double *steps, size_t width, double *next);
 /* How near a choice of Anderson's method (what change to leave out) came to being another, in the last reference_compute: 0 is

@@ -24,11 +24,15 @@ typedef struct texts {
     uint32_t *prompts[MOST];
 } texts;
 
-/* One of few, so that pages are shared; a third of them exempts the prompt. */
-static descent_exit some_exit(rng *r, size_t prompt_count)
+/* One of few, so that pages are shared, by any criterion that the family has; a third of them exempts the prompt. */
+static descent_exit some_exit(rng *r, test_family family, size_t prompt_count)
 {
-    static const float thresholds[] = {0.05f, 0.3f};
-    descent_exit exit = {.criterion = DESCENT_EXIT_STATE, .threshold = thresholds[rng_below(r, 2)]};
+    static const float thresholds[DESCENT_EXIT_ARGMAX + 1][2] = {
+        [DESCENT_EXIT_STATE] = {0.05f, 0.3f},  [DESCENT_EXIT_COSINE] = {1e-3f, 0.05f}, [DESCENT_EXIT_ENERGY] = {0.01f, 0.1f},
+        [DESCENT_EXIT_ENTROPY] = {1.0f, 3.3f}, [DESCENT_EXIT_KL] = {1e-3f, 0.05f},     [DESCENT_EXIT_ARGMAX] = {1, 2}};
+    descent_exit exit = {.criterion = (descent_exit_criterion)rng_between(
+                             r, DESCENT_EXIT_STATE, family == TEST_NRGPT ? DESCENT_EXIT_ARGMAX : DESCENT_EXIT_ENERGY)};
+    exit.threshold = thresholds[exit.criterion][rng_below(r, 2)];
     exit.min_steps = rng_below(r, 4) ? 1 : 2;
     exit.first = rng_below(r, 3) ? 0 : (uint32_t)prompt_count;
     return exit;
@@ -51,8 +55,9 @@ static void add_text(texts *t, const example *e, rng *r, size_t longest)
     options.sampling.seed = (int64_t)rng_next(r);
     options.sampling.temperature = rng_below(r, 4) ? 1.0f : 0.0f;
     options.sampling.repetition_penalty = rng_below(r, 3) ? 1.0f : 1.3f;
-    if (test_descends(e->model.family) && rng_below(r, 3) == 0) options.motion = motion_random(r, e->model.family == TEST_NRGPT);
-    if (test_descends(e->model.family) && rng_below(r, 3) == 0) options.exit = some_exit(r, count);
+    if (test_descends(e->model.family) && rng_below(r, 3) == 0)
+        options.motion = motion_random(r, e->model.family == TEST_NRGPT);
+    if (test_descends(e->model.family) && rng_below(r, 3) == 0) options.exit = some_exit(r, e->model.family, count);
     if (e->model.family == TEST_NRGPT && options.exit.criterion == DESCENT_EXIT_NONE && rng_below(r, 4) == 0) {
         options.motion = motion_scaled(0.5f);
         options.solver = (descent_solver){.method = DESCENT_SOLVER_ANDERSON, .nstep = 3, .residual = 0.3f};

@@ -248,6 +248,7 @@ static descent_code make_parts(descent_scheduler *s, const descent_scheduler_opt
     if (code != DESCENT_OK) return code;
     s->page_type = options->cache.page_type;
     s->heavy_head = has_heavy_head(s->model);
+    (void)descent_model_count(s->model, &s->cost, &s->cost_status); /* sweeps need it, others do not */
     s->state.cache = descent_cache_describe(s->cache);
     s->byte_limit = s->state.cache.byte_limit;
     descent_batch_options batch = {.max_rows = (uint32_t)(s->max_running + s->chunk + DRAFT_ROWS), .threads = options->threads};
@@ -375,7 +376,8 @@ descent_code descent_scheduler_sweep(descent_scheduler *s, const descent_sweep_o
     if (!s || !options || !out)
         return descent_fail(status, DESCENT_BAD_ARGUMENT, "a sweep needs a scheduler, options and a place to be put");
     descent_generation *g;
-    descent_code code = sweep_create(s->model, options, &g, status);
+    if (s->cost_status.code != DESCENT_OK) return descent_fail(status, s->cost_status.code, "%s", s->cost_status.message);
+    descent_code code = sweep_create(s->model, &s->cost, options, &g, status);
     return code == DESCENT_OK ? submit(s, g, NULL, out, status) : code;
 }
 

@@ -21,6 +21,8 @@ struct descent_scheduler {
     uint64_t byte_limit;
     size_t chunk, max_running;
     bool heavy_head; /* reading logits takes as long as steps do */
+    descent_model_cost cost;
+    descent_status cost_status; /* says why where it could not be counted */
 
     /* The thread's own. */
     pthread_t thread;

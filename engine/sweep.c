@@ -23,7 +23,7 @@ typedef struct token_end {
 typedef struct sweep sweep;
 struct sweep {
     const descent_model *model;
-    descent_model_cost model_cost;
+    const descent_model_cost *model_cost;
     uint32_t *tokens; /* [count] */
     size_t count, first;
     descent_depth *depths; /* [n_depths] as asked */
@@ -104,7 +104,7 @@ static uint64_t bytes_predicted(const sweep *w)
 static void begin_measure(const sweep *w, size_t depth, uint64_t bytes)
 {
     descent_measure *m = &w->measures[depth];
-    *m = descent_measure_cost(&w->model_cost, w->depths[depth], w->count - 1, w->count - w->first);
+    *m = descent_measure_cost(w->model_cost, w->depths[depth], w->count - 1, w->count - w->first);
     m->predictions = m->items = w->count - w->first;
     m->bytes = bytes;
 }
@@ -174,13 +174,14 @@ static void tell(void *user, const descent_generation_report *report)
     w->done(w->user, &result);
 }
 
-static descent_code make_sweep(const descent_model *model, const descent_sweep_options *o, descent_sequence_options *how,
-                               sweep **out, descent_status *status)
+static descent_code make_sweep(const descent_model *model, const descent_model_cost *cost, const descent_sweep_options *o,
+                               descent_sequence_options *how, sweep **out, descent_status *status)
 {
     const descent_model_info *info = descent_model_describe(model);
     sweep *w = calloc(1, sizeof *w);
     if (!w) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a sweep");
     w->model = model;
+    w->model_cost = cost;
     w->count = o->count;
     w->first = o->first;
     w->read = o->first - 1;
@@ -191,8 +192,7 @@ static descent_code make_sweep(const descent_model *model, const descent_sweep_o
     w->experiment = o->experiment;
     w->done = o->done;
     w->user = o->user;
-    descent_code code = descent_model_count(model, &w->model_cost, status);
-    if (code == DESCENT_OK) code = copy_arrays(w, o, status);
+    descent_code code = copy_arrays(w, o, status);
     if (code == DESCENT_OK) code = take_depths(w, o->depths, how, status);
     if (code != DESCENT_OK) {
         sweep_free(w);
@@ -213,13 +213,13 @@ static int flags_of(const sweep *w)
     return flags;
 }
 
-descent_code sweep_create(const descent_model *model, const descent_sweep_options *o, descent_generation **out,
-                          descent_status *status)
+descent_code sweep_create(const descent_model *model, const descent_model_cost *cost, const descent_sweep_options *o,
+                          descent_generation **out, descent_status *status)
 {
     descent_sequence_options how = o->how;
     sweep *w = NULL;
     descent_code code = check_options(descent_model_describe(model), o, status);
-    if (code == DESCENT_OK) code = make_sweep(model, o, &how, &w, status);
+    if (code == DESCENT_OK) code = make_sweep(model, cost, o, &how, &w, status);
     if (code != DESCENT_OK) return code;
     code = generation_create_reading(w->tokens, w->count - 1, &how, flags_of(w), w->first - 1, out, status);
     if (code != DESCENT_OK) {
@@ -272,7 +272,7 @@ static descent_measure *present(const sweep *w)
 static void count_work(const descent_generation *g, descent_measure *m)
 {
     const sweep *w = g->sweep;
-    const descent_model_cost *cost = &w->model_cost;
+    const descent_model_cost *cost = w->model_cost;
     const sequence_work *all = &g->sequence->work, *before = &w->work_before;
     uint64_t layers = cost->info->layers;
     m->token_steps = m->cost.weights = m->cost.attention = 0;

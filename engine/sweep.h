@@ -7,9 +7,9 @@
 
 #include "generation.h"
 
-/* Checks the options and copies what they point to. */
-descent_code sweep_create(const descent_model *model, const descent_sweep_options *options, descent_generation **out,
-                          descent_status *status);
+/* Checks the options and copies what they point to. `cost` outlives it. */
+descent_code sweep_create(const descent_model *model, const descent_model_cost *cost, const descent_sweep_options *options,
+                          descent_generation **out, descent_status *status);
 void sweep_free(struct sweep *sweep); /* NULL is allowed */
 
 /* The depth of its present leg, and the page from which on its sequence keeps to itself. */

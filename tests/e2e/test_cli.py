@@ -7,7 +7,7 @@ import pytest
 
 from conftest import environment
 
-COMMANDS = ["serve", "run", "eval", "trace", "info", "quantize", "bench"]
+COMMANDS = ["serve", "run", "eval", "trace", "scale", "info", "quantize", "bench"]
 
 
 def assert_usage_error(result, *words):

@@ -364,7 +364,7 @@ static size_t choose_rows(descent_batch *b)
     for (size_t i = 0; i < b->n; i++) {
         row *r = &b->rows[i];
         r->where = model->family->progression->locate(model, r->sequence->depth, r->progress);
-        r->moved = r->stops = false;
+        r->moved = r->stops = r->solved = false;
         r->sequence->scan_level = UINT32_MAX;
         if (r->where.group < group) group = r->where.group;
     }

@@ -218,6 +218,6 @@ void solver_move(const tile *t, row *r, const float *x, const float *update, flo
     double back = length > 0 ? (double)r->start / sqrt(length) : 1;
     for (size_t c = 0; c < C; c++) to[c] = (float)(mean_x + back * move[c]);
     if (r->measuring) return;
-    r->stops = residual < (double)r->sequence->seed.solver.residual && history_rests(r);
-    if (r->stops) r->sequence->rest_before = r->position + 1;
+    r->solved = residual < (double)r->sequence->seed.solver.residual && history_rests(r);
+    if (r->solved) r->sequence->rest_before = r->position + 1;
 }

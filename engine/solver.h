@@ -17,7 +17,7 @@ bool solvers_equal(const descent_solver *a, const descent_solver *b);
 size_t solver_row_numbers(const descent_model *model, const descent_solver *solver);
 
 /* The next state `to` [C] of a row from x and from `update`, what the model's own step takes off x, s of which would be taken.
- * Its descent stops (row.stops) where the residual is small enough. */
+ * Its descent stops (row.solved) where the residual is small enough. */
 void solver_move(const struct tile *t, struct row *r, const float *x, const float *update, float s, float *to);
 
 #endif

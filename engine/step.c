@@ -59,6 +59,7 @@ void tile_scatter(const tile *t, const float *x)
         if (r->moved) {
             memcpy(r->x, x + i * stride, width * sizeof *x);
             motion_keep(t, i);
+            r->stops = r->solved;
         } else {
             sequence_end(r->sequence, r->position, r->where);
         }

@@ -226,9 +226,9 @@ static void print_columns(const inspection *seen, const layout *l, FILE *to)
             if (t % every == 0)
                 fprintf(to, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" font-size=\"10\">%zu</text>\n", x + l->cell / 2,
                         below + 13, t);
-        if (inspection_descents(seen) > 1)
-            fprintf(to, "<text x=\"%.1f\" y=\"%d\" font-size=\"8\">%zu %.4s</text>\n", begin, TOP - 4, d / info->kinds,
-                    info->kind_names[d % info->kinds]);
+        if (inspection_descents(seen) > 1) /* as much of the name as stands above its columns */
+            fprintf(to, "<text x=\"%.1f\" y=\"%d\" font-size=\"9\">%zu %.*s</text>\n", begin, TOP - 4, d / info->kinds,
+                    (int)((x - begin) / 5 - 3), info->kind_names[d % info->kinds]);
     }
     fprintf(to, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" font-size=\"12\">step t of the descent</text>\n",
             LEFT + l->width / 2, below + 32);

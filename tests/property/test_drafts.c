@@ -189,6 +189,7 @@ static void texts_free(texts *t)
 static void run_texts(const subject *s, const texts *t, const descent_scheduler_options *how, tally *sum)
 {
     descent_scheduler *scheduler = scheduled_start(s->engine, how);
+    scheduler->heavy_head = false; /* who waits to keep step is the affair of test_keeping_step.c */
     gathering with;
     scheduled runs[MOST];
     uint64_t row_steps = 0;

@@ -37,8 +37,8 @@ def draw(series, title, trained=None, most=None):
         out.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
         out += [f'<circle cx="{chart.x(t):.1f}" cy="{chart.y(loss):.1f}" r="3" fill="{colour}">'
                 f'<title>{escape(name)}, T = {t:g}: {loss:.4f}</title></circle>' for t, loss in points]
-        y = plot_eval.TOP + 14 + 16 * i
-        x = plot_eval.LEFT + 150
+        y = plot_eval.TOP + 30 + 16 * i
+        x = plot_eval.LEFT + 300
         out.append(f'<path d="M{x} {y - 4}h22" stroke="{colour}" stroke-width="2"/><text x="{x + 28}" y="{y}">{escape(name)}</text>')
     return "\n".join(out + ["</svg>", ""])
 

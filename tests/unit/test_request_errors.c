@@ -199,7 +199,6 @@ static const refusal of_later[] = {
     {"'history': 'last'", "descent.history", LATER("history", "last", "own"), NOT_YET, 0},
     {"'history': 'own\\u0000'", "descent.history", "descent.history is \"own\\x00\": expected one of own, latest, last", NULL,
      0},
-    {"'exit': {'criterion': 'kl'}", "descent.exit.criterion", LATER("exit.criterion", "kl", "none or state"), NOT_YET, 0},
     {"'exit': {'criterion': 'x'}", "descent.exit.criterion",
      "descent.exit.criterion is \"x\": expected one of none, state, cosine, energy, entropy, kl, argmax", NULL, 0},
     {"'exit': {'threshold': -0.5}", "descent.exit.threshold",

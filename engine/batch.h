@@ -26,7 +26,7 @@ typedef struct row {
     float *velocity;     /* [C] d, what momentum goes on with: in its page or in `kept`; NULL: none */
     float start;         /* |x(0)|, where steps are angular */
     float *kept;         /* motion_row_numbers of them, its own; NULL: none */
-    bool solved;     /* its solver is through with this step: it stops where it moves (solver.c) */
+    bool solved;         /* its solver is through with this step: it stops where it moves (solver.c) */
     const float *logits; /* read for its observer, until others are */
     float slope;         /* of this step, where somebody asks for it: see descent_observation */
     float own_after;     /* energy E(g(step); keys of step-1) of the step before, NaN where unknown */

@@ -124,7 +124,8 @@ static float sum_terms(const float *energy, uint32_t terms)
 int row_watch(const row *r)
 {
     const descent_sequence *s = r->sequence;
-    bool last = r->where.step + 1 >= sublayer_steps(s->depth, r->where.kind) || s->seed.exit.criterion != DESCENT_EXIT_NONE;
+    bool early = s->seed.exit.criterion != DESCENT_EXIT_NONE || s->seed.solver.method != DESCENT_SOLVER_PLAIN;
+    bool last = early || r->where.step + 1 >= sublayer_steps(s->depth, r->where.kind);
     if (!s->observe_last || r->measuring) return s->observe;
     if (!last) return 0;
     return s->cache->model->family->measures ? s->observe & ~DESCENT_OBSERVE_ENERGY : s->observe; /* or a row measures it */

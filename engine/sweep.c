@@ -123,6 +123,12 @@ static descent_code copy_arrays(sweep *w, const descent_sweep_options *o, descen
     return DESCENT_OK;
 }
 
+/* Tokens may take fewer steps than their depth asks. */
+static bool may_end_early(const descent_sequence_options *how)
+{
+    return how->exit.criterion != DESCENT_EXIT_NONE || how->solver.method != DESCENT_SOLVER_PLAIN;
+}
+
 /* Checks every depth with everything else that a sequence is asked, and leaves the largest in `how`. */
 static descent_code take_depths(sweep *w, const descent_depth *depths, descent_sequence_options *how, descent_status *status)
 {
@@ -140,8 +146,7 @@ static descent_code take_depths(sweep *w, const descent_depth *depths, descent_s
                             w->n_depths);
     sort_legs(w);
     how->depth = w->depths[w->order[w->n_depths - 1]];
-    how->no_sharing =
-        how->no_sharing || how->exit.criterion != DESCENT_EXIT_NONE; /* what is found in the cache is not counted */
+    how->no_sharing = how->no_sharing || may_end_early(how); /* what is found in the cache is not counted */
     return DESCENT_OK;
 }
 
@@ -268,6 +273,18 @@ static descent_measure *present(const sweep *w)
     return &w->measures[w->order[w->leg]];
 }
 
+/* Of tokens that have one kind of step: those of each, and the positions up to its own for each of them. What a solver had to
+ * begin again is not among them. */
+static void count_steps(const descent_sequence *s, uint64_t *steps, uint64_t *seen)
+{
+    *steps = *seen = 0;
+    for (size_t i = 0; i < descent_sequence_length(s); i++) {
+        uint64_t own = descent_sequence_token_steps(s, i);
+        *steps += own;
+        *seen += own * (i + 1);
+    }
+}
+
 /* Its steps as they were run, early ends included, and what these took to find: the sequence ran all of them. */
 static void count_work(const descent_generation *g, descent_measure *m)
 {
@@ -281,7 +298,9 @@ static void count_work(const descent_generation *g, descent_measure *m)
         const descent_kind_cost *kind = &cost->kinds[k]; /* of all layers together, which are alike */
         uint64_t step = kind->step.multiply_adds / layers, attention = kind->attention / layers;
         uint64_t steps = all->steps[k] - before->steps[k], begun = all->begun[k] - before->begun[k];
-        uint64_t seen = all->seen[k] - before->seen[k] - (cost->strict ? steps : 0);
+        uint64_t seen = all->seen[k] - before->seen[k];
+        if (cost->info->deepens) count_steps(g->sequence, &steps, &seen);
+        if (cost->strict) seen -= steps;
         uint64_t energies = all->energies[k] - before->energies[k];
         uint64_t energies_seen = all->energies_seen[k] - before->energies_seen[k] - (cost->strict ? energies : 0);
         m->token_steps += steps;
@@ -323,7 +342,7 @@ static void finish_measure(const descent_generation *g)
     descent_measure *m = present(w);
     m->seconds = w->step_seconds + w->reading_seconds;
     if (m->code != DESCENT_OK) return;
-    if (g->options.exit.criterion != DESCENT_EXIT_NONE) count_work(g, m);
+    if (may_end_early(&g->options)) count_work(g, m);
     count_ends(w, m);
 }
 

@@ -96,6 +96,28 @@ static void early_exit_is_that_of_each_depth(void **state)
     assert_true(saved > 0 && asked > 0);
 }
 
+/* A solver that finds the end before its T has taken fewer steps. */
+static void solvers_are_counted_by_their_steps(void **state)
+{
+    uint64_t saved = 0;
+    (void)state;
+    for (size_t round = 0; round < test_rounds(8); round++) {
+        example e = swept_example(413, round * TEST_FAMILIES + TEST_NRGPT);
+        swept *s = swept_draw(&e, &e.r, SWEPT_CONTEXT + 1);
+        s->options.n_depths = 1;
+        s->depths[0] = (descent_depth){{20}};
+        s->options.how.motion = (descent_motion){.n_scales = 0};
+        s->options.how.solver = (descent_solver){.method = DESCENT_SOLVER_ANDERSON, .residual = 0.2f};
+        swept_expect(e.engine, DESCENT_PAGE_F32, s);
+        swept_run(e.engine, s, &swept_ways[round % 3]);
+        compare_swept(s, false);
+        saved += 20 * (s->options.count - 1) - s->measures[0].token_steps;
+        free(s);
+        example_free(&e);
+    }
+    assert_true(saved > 0);
+}
+
 /* ---- Against the references ---------------------------------------------------------------------------------------- */
 
 /* What the reference makes of a measure, and how far from it one may be that is within tolerance everywhere. */
@@ -329,6 +351,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_sweep_measures_what_each_depth_is_alone),
                                        cmocka_unit_test(where_the_model_deepens_it_is_one_pass),
                                        cmocka_unit_test(early_exit_is_that_of_each_depth),
+                                       cmocka_unit_test(solvers_are_counted_by_their_steps),
                                        cmocka_unit_test(measures_are_the_references),
                                        cmocka_unit_test(depths_that_diverge_say_so),
                                        cmocka_unit_test(a_depth_that_diverges_leaves_the_others),

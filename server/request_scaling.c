@@ -61,8 +61,10 @@ static void add_depth(const request_reader *r, const char *name, descent_depth d
 static bool make_depths(const request_reader *r, size_t count)
 {
     scaling_plan *plan = r->out->scaling;
-    if (count == 0 || count > DESCENT_SWEEP_DEPTHS)
-        return fields_fail(&r->top, "steps", NULL, "has %zu depths: expected 1 to %d", count, DESCENT_SWEEP_DEPTHS);
+    if (count == 0 || count > DESCENT_SWEEP_DEPTHS) {
+        (void)fields_fail(&r->top, "steps", NULL, "has %zu depths: expected 1 to %d", count, DESCENT_SWEEP_DEPTHS);
+        return false;
+    }
     plan->depths = calloc(count, sizeof *plan->depths);
     if (!plan->depths) request_no_memory(r);
     return plan->depths != NULL;
@@ -370,7 +372,7 @@ static void make_inputs(const request_reader *r)
     size_t context = r->out->model->info->context, inputs = count_inputs(plan, context);
     size_t measured = plan->answers ? plan->n_questions : inputs;
     const char *name = plan->texts ? "texts" : "records";
-    if (measured > SCALING_MOST_MEASURES / plan->n_depths) {
+    if (measured * plan->n_depths > SCALING_MOST_MEASURES) {
         (void)fields_fail(&r->top, name, "sweep_too_large", "are %zu %s at %zu depths, %zu measures; at most %d are kept",
                           measured,
                           plan->texts     ? "windows"
@@ -431,8 +433,10 @@ void request_read_scaling(const request_reader *r)
 {
     const json_t *texts = fields_array(&r->top, "texts"), *records = fields_array(&r->top, "records");
     r->out->scaling = calloc(1, sizeof *r->out->scaling);
-    if (!r->out->scaling) request_no_memory(r);
-    if (!fields_ok(&r->top)) return;
+    if (!r->out->scaling) {
+        request_no_memory(r);
+        return;
+    }
     if (!texts == !records)
         (void)fields_fail(&r->top, "texts", NULL, "%s: expected either texts or records",
                           texts ? "is there beside records" : "is missing");

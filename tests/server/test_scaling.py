@@ -63,8 +63,8 @@ def spell(steps):
 
 
 @pytest.mark.parametrize("model, text, steps, spelled", [
-    ("nrgpt-shakespeare", SHAKESPEARE[:600], [1, 4, 9], "1,4,9"),
-    ("cem-kjv", KJV[:600], ["1x1", {"attention": 3}, 2], "1x1,3x2,2x2")])
+    ("nrgpt-shakespeare", SHAKESPEARE[:300], [1, 4, 6], "1,4,6"),
+    ("cem-kjv", KJV[:450], ["1x1", {"attention": 3}, 2], "1x1,3x2,2x2")])
 def test_the_loss_of_a_text_is_eval_s(server, shipped, tmp_path, model, text, steps, spelled):
     got = rows(server, model, texts=[text], steps=steps)
     expected = evaluated(shipped(model), text, spelled, tmp_path)
@@ -77,7 +77,7 @@ def test_the_loss_of_a_text_is_eval_s(server, shipped, tmp_path, model, text, st
 
 
 def test_with_an_exit_too(server, shipped, tmp_path):
-    text, exit = SHAKESPEARE[2000:2300], {"criterion": "state", "threshold": 0.3}
+    text, exit = SHAKESPEARE[2000:2120], {"criterion": "state", "threshold": 0.3}
     got = rows(server, "nrgpt-shakespeare", texts=[text], steps=[4, 12], descent={"exit": exit})
     expected = evaluated(shipped("nrgpt-shakespeare"), text, "4,12", tmp_path, "--exit", "state:0.3")
     for row, said in zip(got, expected):
@@ -86,7 +86,7 @@ def test_with_an_exit_too(server, shipped, tmp_path):
 
 
 def test_one_pass_where_the_model_deepens(server):
-    text = SHAKESPEARE[:300]
+    text = SHAKESPEARE[:100]
     answer = measure(server, "nrgpt-shakespeare", texts=[text], steps=[2, 6, 3])
     assert [row["steps"] for row in answer["rows"]] == [2, 6, 3]
     assert answer["usage"]["descent_steps"] == 6 * (len(text) - 1)
@@ -146,7 +146,7 @@ def test_a_text_that_diverges_is_counted(server):
 
 
 @pytest.mark.parametrize("model, flag, data, fields", [
-    ("nrgpt-shakespeare", "--text", SHAKESPEARE[:700], {"texts": [SHAKESPEARE[:700]], "steps": [2, 4]}),
+    ("nrgpt-shakespeare", "--text", SHAKESPEARE[:300], {"texts": [SHAKESPEARE[:300]], "steps": [2, 4]}),
     ("cem-kjv", "--texts", "".join(json.dumps({"text": KJV[i * 90:i * 90 + 60]}) + "\n" for i in range(9)),
      {"texts": [KJV[i * 90:i * 90 + 60] for i in range(9)], "steps": ["1x1", "2x2"]}),
     ("nrgpt-listops", "--records", "".join("\t".join(line) + "\n" for line in LISTOPS[:7]), {"records": QUESTIONS[:7], "steps": [3, 5]}),
@@ -390,9 +390,9 @@ def test_a_rate_is_told_only_of_who_ran_alone(server):
 
 
 def test_a_stream_says_what_the_whole_answer_does(server):
-    fields = {"texts": [SHAKESPEARE[:1100]], "steps": [1, 4]}
-    whole = measure(server, "nrgpt-shakespeare", **fields)
-    reply = request(server, "POST", PATH, {"model": "nrgpt-shakespeare", **fields, "stream": True})
+    fields = {"texts": [list(range(40, 110))], "steps": [1, 4]}
+    whole = measure(server, "short", **fields)
+    reply = request(server, "POST", PATH, {"model": "short", **fields, "stream": True})
     assert reply.headers["content-type"].startswith("text/event-stream") and reply.body.startswith(b": ")
     *chunks, done = events(reply)
     assert done == "[DONE]" and len({chunk["id"] for chunk in chunks}) == 1
@@ -448,7 +448,7 @@ def test_a_full_queue_is_a_429_and_a_small_one_is_enough(serve, shipped, made):
 
 
 def test_when_the_time_is_over_what_was_measured_is_the_answer(serve, made):
-    server = serve([made["slow"]], "--request-time", "3")
+    server = serve([made["slow"]], "--request-time", "3", "--max-queue", "1")
     *chunks, done = events(request(server, "POST", PATH, {"model": "slow", "texts": ["ab"] * 50000, "steps": [200], "stream": True}))
     last = chunks[-1]
     assert done == "[DONE]" and last["descent"]["stop"] == "time"

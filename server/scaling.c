@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TASKS_AT_ONCE = 64 };
+enum { TASKS_AT_ONCE = 64, MOST_PENDING = 64 << 10 };
 static const double EVENT_SECONDS = 0.5, REST_AFTER_SUMMING = 4; /* times what it took */
 
 /* ---- Summing up -------------------------------------------------------------------------------------------------- */
@@ -79,7 +79,7 @@ static void show(scaling *s)
     double since = (double)(uv_hrtime() - s->said) * 1e-9;
     const http_request *request = s->exchange->request;
     if (!s->streaming || s->working || s->n_done == s->summary.n_done) return;
-    if (!request || http_stream_pending(request) > 0) return;
+    if (!request || http_stream_pending(request) > MOST_PENDING) return;
     if (s->summary.n_done > 0 && since < fmax(EVENT_SECONDS, REST_AFTER_SUMMING * s->summary.seconds)) return;
     sum_up(s, false);
 }

@@ -389,10 +389,11 @@ def test_a_rate_is_told_only_of_who_ran_alone(server):
     leave(server, connection, stream)
 
 
-def test_a_stream_says_what_the_whole_answer_does(server):
-    fields = {"texts": [list(range(40, 110))], "steps": [1, 4]}
-    whole = measure(server, "short", **fields)
-    reply = request(server, "POST", PATH, {"model": "short", **fields, "stream": True})
+def test_a_stream_says_what_the_whole_answer_does(serve, made):
+    server = serve([made["slow"]], "--max-queue", "1")  # one window after the other
+    fields = {"texts": [list(range(40 + i, 45 + i)) for i in range(5)], "steps": [1, 4]}
+    whole = measure(server, "slow", **fields)
+    reply = request(server, "POST", PATH, {"model": "slow", **fields, "stream": True})
     assert reply.headers["content-type"].startswith("text/event-stream") and reply.body.startswith(b": ")
     *chunks, done = events(reply)
     assert done == "[DONE]" and len({chunk["id"] for chunk in chunks}) == 1
@@ -401,7 +402,7 @@ def test_a_stream_says_what_the_whole_answer_does(server):
     counts = [chunk["progress"]["done"] for chunk in chunks]
     assert counts == sorted(counts) and counts[0] == 0 and counts[-1] == chunks[-1]["progress"]["total"] == 5
     assert len(chunks) >= 3, "what there is by then comes before the end"
-    assert all([row["steps"] for row in chunk["rows"]] == [1, 4] and chunk["rows"][0]["inputs"] == chunk["progress"]["done"]
+    assert all([row["steps"] for row in chunk["rows"]] == [1, 4] and 1 <= chunk["rows"][0]["inputs"] <= chunk["progress"]["done"]
                for chunk in chunks if chunk["rows"])
     for row, other in zip(chunks[-1]["rows"], whole["rows"]):
         assert {name: row[name] for name in [*METRICS, "intervals", "difference"]} == {name: other[name] for name in [*METRICS, "intervals", "difference"]}

@@ -525,8 +525,8 @@ typedef struct descent_reach {
     const descent_state *starts; /* [n_starts], at most one a position; the other tokens start from their embedding */
     size_t n_starts;
     bool previous; /* x(0) of every token but the first is the last state of the one before: they run one after another */
-    float noise; /* sigma >= 0: x(0) = e + sigma |e| / sqrt(C) xi, e the embedding, xi standard normal, drawn from (noise_seed,
-                    position) alone */
+    float noise;   /* sigma >= 0: x(0) of the prompt's tokens = e + sigma |e| / sqrt(C) xi, e the embedding, xi standard normal,
+                      drawn from (noise_seed, position) alone */
     int64_t noise_seed;
 } descent_reach;
 

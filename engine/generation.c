@@ -206,7 +206,7 @@ descent_code generation_begin(descent_generation *g, descent_cache *cache, desce
     if (code != DESCENT_OK) return code;
     if (g->sweep) sequence->private_from = sweep_private_from(g->sweep);
     code = descent_sequence_append(sequence, g->tokens, g->count, status);
-    if (code == DESCENT_OK && g->reach) code = reach_apply(g->reach, sequence, status);
+    if (code == DESCENT_OK && g->reach) code = reach_apply(g->reach, sequence, g->prompt_count, status);
     if (code != DESCENT_OK) {
         descent_sequence_destroy(sequence);
         return code;

@@ -98,15 +98,15 @@ void reach_free(descent_reach *reach)
 
 /* ---- Applying it ------------------------------------------------------------------------------------------------- */
 
-/* x(0) = e + noise |e| / sqrt(C) xi of every token. */
-static descent_code start_in_noise(const descent_reach *reach, descent_sequence *s, descent_status *status)
+/* x(0) = e + noise |e| / sqrt(C) xi of the first `count` tokens. */
+static descent_code start_in_noise(const descent_reach *reach, descent_sequence *s, size_t count, descent_status *status)
 {
     const descent_model *model = s->cache->model;
     size_t width = model->info.width;
     float *x = malloc(width * sizeof *x);
     double *normals = malloc(width * sizeof *normals);
     descent_code code = x && normals ? DESCENT_OK : descent_fail(status, DESCENT_NO_MEMORY, "no memory for noise");
-    for (size_t i = 0; i < s->length && code == DESCENT_OK; i++) {
+    for (size_t i = 0; i < count && code == DESCENT_OK; i++) {
         double square = 0;
         model->family->embed(model, s->tokens[i], i, x);
         for (size_t c = 0; c < width; c++) square += (double)x[c] * (double)x[c];
@@ -120,7 +120,7 @@ static descent_code start_in_noise(const descent_reach *reach, descent_sequence 
     return code;
 }
 
-descent_code reach_apply(const descent_reach *reach, descent_sequence *s, descent_status *status)
+descent_code reach_apply(const descent_reach *reach, descent_sequence *s, size_t count, descent_status *status)
 {
     descent_code code = DESCENT_OK;
     for (size_t i = 0; i < reach->n_changes && code == DESCENT_OK; i++) {
@@ -129,7 +129,7 @@ descent_code reach_apply(const descent_reach *reach, descent_sequence *s, descen
     }
     for (size_t i = 0; i < reach->n_starts && code == DESCENT_OK; i++)
         code = descent_sequence_start(s, reach->starts[i].site, reach->starts[i].values, status);
-    return code == DESCENT_OK && reach->noise != 0 ? start_in_noise(reach, s, status) : code;
+    return code == DESCENT_OK && reach->noise != 0 ? start_in_noise(reach, s, count, status) : code;
 }
 
 bool reach_follows(const descent_reach *reach)

@@ -10,8 +10,9 @@ descent_code reach_copy(const descent_model *model, descent_depth depth, const d
                         descent_reach **out, descent_status *status);
 void reach_free(descent_reach *reach); /* NULL is allowed */
 
-/* Behind the append of all tokens: interventions and starts that are known by then. */
-descent_code reach_apply(const descent_reach *reach, descent_sequence *sequence, descent_status *status);
+/* Behind the append of the prompt's `count` tokens, and of those chosen before a pause: interventions and starts that are known
+ * by then. */
+descent_code reach_apply(const descent_reach *reach, descent_sequence *sequence, size_t count, descent_status *status);
 
 /* Whether tokens run one after another, each started from the last state of the one before; and, before the next one is
  * enrolled and with no row in a batch, its start. */

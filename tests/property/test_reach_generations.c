@@ -14,6 +14,7 @@
 
 #include "compare.h"
 #include "example.h"
+#include "scheduled.h"
 
 enum { COUNT = 40 };
 
@@ -178,6 +179,53 @@ static void a_generation_is_reached_into_as_a_sequence_is(void **state)
     }
 }
 
+/* A text in the background, for which another one may wait to be let in behind its first token. */
+static scheduled run_text(const example *e, const descent_reach *reach, bool pause)
+{
+    gathering with;
+    scheduled text = {.options = {.prompt = e->tokens,
+                                  .prompt_count = 5,
+                                  .limit = 8,
+                                  .sampling = descent_sampling_defaults(),
+                                  .depth = e->depth,
+                                  .reach = reach,
+                                  .background = true},
+                      .gate = pause};
+    scheduled other = {.options = text.options};
+    other.options.reach = NULL;
+    other.options.background = false;
+    descent_scheduler *scheduler = scheduled_start(e->engine, &(descent_scheduler_options){.threads = 1, .max_running = 1});
+    gathering_begin(&with);
+    scheduled_submit(scheduler, e->engine, &with, &text);
+    if (pause) {
+        gathering_wait_for_gate(&with);
+        scheduled_submit(scheduler, e->engine, &with, &other);
+        gathering_open(&with);
+    }
+    gathering_wait(&with, pause ? 2 : 1);
+    assert_int_equal(text.report.pauses, pause);
+    descent_scheduler_destroy(scheduler);
+    gathering_finish(&with);
+    scheduled_free(&other);
+    return text;
+}
+
+/* What is chosen starts from its embedding, also where the text is begun again and it stands behind the prompt already. */
+static void noise_is_of_the_prompt(void **state)
+{
+    (void)state;
+    for (size_t round = 0; round < test_rounds(TEST_FAMILIES); round++) {
+        example_wish wish = {.family = family_of(round), .context = COUNT, .count = COUNT};
+        example e = example_draw(test_seed(394, round), &wish);
+        descent_reach reach = {.noise = 2, .noise_seed = 3};
+        scheduled paused = run_text(&e, &reach, true), expected = run_text(&e, &reach, false);
+        compare_scheduled(&paused, &expected);
+        scheduled_free(&paused);
+        scheduled_free(&expected);
+        example_free(&e);
+    }
+}
+
 static void what_cannot_be_reached_into_is_refused(void **state)
 {
     (void)state;
@@ -236,6 +284,7 @@ static void what_cannot_be_reached_into_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_generation_is_reached_into_as_a_sequence_is),
+                                       cmocka_unit_test(noise_is_of_the_prompt),
                                        cmocka_unit_test(what_cannot_be_reached_into_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,6 +12,8 @@
 enum { NAME_SIZE = 48, MOST_RESAMPLES = 100000, ENOUGH_TEXTS = 8 };
 /* Draws of units in resamples, times depths: what summing up takes. */
 static const uint64_t MOST_DRAWS = UINT64_C(1) << 28;
+/* Numbers of all resamples, which it keeps: 128 MiB. */
+static const uint64_t MOST_RESAMPLED = UINT64_C(1) << 24;
 
 void scaling_plan_free(scaling_plan *plan)
 {
@@ -268,9 +270,24 @@ static bool check_question(const request_reader *r, const char *name, const ques
                        q->choices ? "choices" : "no choices", q->choices ? "none" : "some");
 }
 
+/* A prompt of few bytes is as many tokens again before each of its choices: what is too much stops being read. */
+static bool check_choices(const request_reader *r, size_t choices, uint64_t tokens)
+{
+    const scaling_plan *plan = r->out->scaling;
+    uint64_t steps = descent_sweep_steps(r->out->model->model, plan->depths, plan->n_depths, tokens);
+    if (choices <= SCALING_MOST_MEASURES / plan->n_depths && steps <= r->limits->sweep_token_steps) return true;
+    return fields_fail(&r->top, "records", "sweep_too_large",
+                       "have %zu choices in the first %zu alone, which take up to %" PRIu64
+                       " token-steps at these %zu depths; at most %d measures are kept and %" PRIu64
+                       " token-steps taken (--max-sweep-token-steps)",
+                       choices, plan->n_questions, steps, plan->n_depths, SCALING_MOST_MEASURES, r->limits->sweep_token_steps);
+}
+
 static void read_records(const request_reader *r, const json_t *list)
 {
     char name[NAME_SIZE];
+    size_t choices = 0;
+    uint64_t tokens = 0;
     const served_model *model = r->out->model;
     scaling_plan *plan = r->out->scaling;
     descent_status status;
@@ -303,6 +320,9 @@ static void read_records(const request_reader *r, const json_t *list)
             return;
         }
         if (!check_question(r, name, plan->questions, q)) return;
+        choices += q->n_choices;
+        for (size_t c = 0; c < q->n_choices; c++) tokens += q->choices[c].count - 1;
+        if (!check_choices(r, choices, tokens)) return;
     }
     plan->answers = !plan->questions->choices;
     if (plan->answers && descent_tokenizer_describe(model->tokenizer)->eos < 0)
@@ -423,10 +443,25 @@ static void check_draws(const request_reader *r)
     bool documents = plan->n_texts && plan->units == SCALING_DOCUMENTS;
     uint64_t units = documents ? plan->n_texts : plan->n_questions ? plan->n_questions : plan->n_inputs;
     uint64_t draws = units * plan->n_depths * plan->options.resamples; /* each factor is bounded */
-    if (draws <= MOST_DRAWS) return;
-    (void)fields_fail(&r->top, "intervals.resamples", "sweep_too_large",
-                      "are %u, of %" PRIu64 " units at %zu depths %" PRIu64 " draws; at most %" PRIu64 " are made",
-                      (unsigned)plan->options.resamples, units, plan->n_depths, draws, MOST_DRAWS);
+    uint64_t numbers = (uint64_t)DESCENT_METRICS * plan->n_depths * plan->options.resamples;
+    if (draws > MOST_DRAWS)
+        (void)fields_fail(&r->top, "intervals.resamples", "sweep_too_large",
+                          "are %u, of %" PRIu64 " units at %zu depths %" PRIu64 " draws; at most %" PRIu64 " are made",
+                          (unsigned)plan->options.resamples, units, plan->n_depths, draws, MOST_DRAWS);
+    else if (numbers > MOST_RESAMPLED)
+        (void)fields_fail(&r->top, "intervals.resamples", "sweep_too_large",
+                          "are %u, at %zu depths %" PRIu64 " numbers; at most %" PRIu64 " are kept",
+                          (unsigned)plan->options.resamples, plan->n_depths, numbers, MOST_RESAMPLED);
+}
+
+/* A solver's way to one T is no part of its way to another. */
+static void check_solver(const request_reader *r)
+{
+    const scaling_plan *plan = r->out->scaling;
+    if (r->out->solver.method == DESCENT_SOLVER_PLAIN || plan->answers || plan->n_depths == 1) return;
+    (void)fields_fail(&r->top, "steps", NULL,
+                      "has %zu depths, and with descent.solver texts and choices begin anew at each: expected one",
+                      plan->n_depths);
 }
 
 void request_read_scaling(const request_reader *r)
@@ -445,6 +480,7 @@ void request_read_scaling(const request_reader *r)
     read_intervals(r);
     if (texts && fields_ok(&r->top)) read_texts(r, texts);
     if (records && fields_ok(&r->top)) read_records(r, records);
+    if (fields_ok(&r->top)) check_solver(r);
     if (fields_ok(&r->top)) make_inputs(r);
     if (fields_ok(&r->top)) check_draws(r);
 }

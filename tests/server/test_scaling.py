@@ -85,6 +85,21 @@ def test_with_an_exit_too(server, shipped, tmp_path):
     assert rows(server, "nrgpt-shakespeare", texts=[text], steps=[4], descent={"step_scale": 0.5})[0]["loss"] != got[0]["loss"]
 
 
+def test_a_solver_is_eval_s_too(server, shipped, tmp_path):
+    solver = {"method": "anderson", "nstep": 4, "residual": 0.01}
+    text = SHAKESPEARE[:120]
+    [row] = rows(server, "nrgpt-shakespeare", texts=[text], steps=[12], descent={"solver": solver})
+    [result] = evaluated(shipped("nrgpt-shakespeare"), text, "12", tmp_path, "--solver", "anderson:4:0.01")
+    assert row["loss"] == pytest.approx(result["loss"], rel=1e-6)
+    [plain] = rows(server, "nrgpt-shakespeare", texts=[text], steps=[12])
+    assert abs(row["loss"] - plain["loss"]) > 0.01, "plain steps lead elsewhere"
+
+
+def test_answers_are_solved_for_at_each_depth(server):
+    solved = rows(server, "nrgpt-listops", records=QUESTIONS[:20], steps=[3, 5], descent={"solver": {"method": "anderson", "residual": 1000}})
+    assert [row["token_steps"] for row in solved] == [row["tokens"] for row in solved], "one step each is enough for that residual"
+
+
 def test_one_pass_where_the_model_deepens(server):
     text = SHAKESPEARE[:100]
     answer = measure(server, "nrgpt-shakespeare", texts=[text], steps=[2, 6, 3])
@@ -537,6 +552,12 @@ STEPS = "1 to 256"
      "are 100000, of 3000 units at 1 depths 300000000 draws; at most 268435456 are made"),
     ("nrgpt-shakespeare", {"texts": ["ab"] * 1000, "steps": list(range(1, 201))}, "texts",
      "are 1000 windows at 200 depths, 200000 measures; at most 131072 are kept"),
+    ("nrgpt-shakespeare", {**TEXT, "steps": list(range(1, 201)), "intervals": {"resamples": 100000}}, "intervals.resamples",
+     "are 100000, at 200 depths 140000000 numbers; at most 16777216 are kept"),
+    ("nrgpt-shakespeare", {"records": [{"prompt": "a", "choices": ["b"] * 256, "answer": 0}] * 20, "steps": list(range(1, 65))},
+     "records", "have 2304 choices in the first 9 alone, which take up to 147456 token-steps at these 64 depths"),
+    ("nrgpt-shakespeare", {**TEXT, "steps": [1, 4], "descent": {"solver": {"method": "anderson"}}}, "steps",
+     "has 2 depths, and with descent.solver texts and choices begin anew at each: expected one"),
     ("nrgpt-shakespeare", {**TEXT, "stream": 1}, "stream", "is 1: expected true or false"),
     ("nrgpt-shakespeare", {**TEXT, "descent": {"steps": 3}}, "descent.steps", "is no field: expected one of exit"),
     ("nrgpt-shakespeare", {**TEXT, "descent": {"exit": {"criterion": "soon"}}}, "descent.exit.criterion", 'is "soon": expected one of none'),

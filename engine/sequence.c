@@ -320,7 +320,7 @@ static descent_code restart(descent_sequence *s, descent_depth depth, descent_st
     while (n_dropped > 0) page_release(s->cache, dropped[--n_dropped]);
     free(dropped);
     if (code != DESCENT_OK) return code;
-    s->finished = 0;
+    s->finished = s->rest_before = 0;
     sequence_count(s);
     s->reused = s->finished;
     return DESCENT_OK;

@@ -373,6 +373,47 @@ static void interrupted_descents_begin_again(void **state)
     }
 }
 
+/* A descent that is begun again at another T, and altered: tokens wait until its first one has come to rest anew. */
+static void what_rested_once_does_not_rest_for_ever(void **state)
+{
+    size_t later = 0;
+    (void)state;
+    for (size_t round = 0; round < test_rounds(24); round++) {
+        setting s = set_up(429, round);
+        descent_status status;
+        size_t width = descent_model_describe(s.e.engine)->width;
+        float *values = test_alloc(width, sizeof *values);
+        uint32_t before = 0;
+        for (size_t c = 0; c < width; c++) values[c] = (float)rng_below(&s.r, 2000) / 500.0f - 2.0f;
+        outcome got[2];
+        s.how.no_sharing = true;
+        for (size_t way = 0; way < 2; way++) {
+            size_t added;
+            descent_depth depth = s.how.depth;
+            descent_sequence *sequence = drive_sequence_as(s.cache, &s.how, s.e.tokens, TEXT);
+            if (way == 0) {
+                expect_ok(descent_batch_add(s.batch, sequence, 1, &added, &status), &status);
+                while (descent_batch_rows(s.batch) > 0) expect_ok(descent_batch_step(s.batch, NULL, &status), &status);
+                before = descent_sequence_token_steps(sequence, 0);
+            }
+            depth.steps[0] = 40;
+            expect_ok(descent_sequence_set_depth(sequence, depth, &status), &status);
+            expect_ok(descent_sequence_intervene(sequence, (descent_site){.step = before - 1}, DESCENT_SET_X, values, &status),
+                      &status);
+            drive_finish(s.batch, sequence);
+            later += way == 0 && descent_sequence_token_steps(sequence, 0) > before;
+            got[way] = drive_read(s.batch, s.e.engine, sequence);
+            descent_sequence_destroy(sequence);
+        }
+        compare_outcomes(&got[0], &got[1]);
+        outcome_free(&got[0]);
+        outcome_free(&got[1]);
+        free(values);
+        tear_down(&s);
+    }
+    assert_true(later > 0);
+}
+
 static void pages_are_shared_between_equal_solvers(void **state)
 {
     (void)state;
@@ -441,6 +482,7 @@ int main(void)
                                        cmocka_unit_test(it_ends_where_plain_steps_lead),
                                        cmocka_unit_test(the_way_it_is_run_changes_nothing),
                                        cmocka_unit_test(interrupted_descents_begin_again),
+                                       cmocka_unit_test(what_rested_once_does_not_rest_for_ever),
                                        cmocka_unit_test(pages_are_shared_between_equal_solvers),
                                        cmocka_unit_test(what_it_does_not_go_with_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);

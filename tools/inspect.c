@@ -403,7 +403,7 @@ int command_trace(int argc, char **argv)
     cli_option table[own + MOTION_OPTIONS + SESSION_OPTIONS] = {
         cli_text('T', "steps", "T", &options.steps,
                  "recursion depth: 12, or 3x2 for attention x MLP where a model has both; the trained depth by default"),
-        cli_text(0, "exit", "state:X", &options.exit, "tokens stop early, as with run"),
+        cli_text(0, "exit", "CRITERION:X", &options.exit, "tokens stop early, as with run"),
         cli_text('f', "file", "FILE", &options.file, "read the text from FILE; - is standard input"),
         cli_text(0, "tokens", "IDS", &options.tokens, "the text as token ids, 1,2,3"),
         cli_flag(0, "parse-special", &options.parse_special, "special tokens spelled in the text are those tokens"),

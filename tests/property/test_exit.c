@@ -17,6 +17,7 @@
 #include "compare.h"
 #include "example.h"
 #include "model_file.h"
+#include "ways.h"
 
 enum { DESCENDING = 4, CRITERIA = DESCENT_EXIT_ARGMAX + 1 };
 static const test_family descending[DESCENDING] = {TEST_NRGPT, TEST_CEM, TEST_CEM_SWIGLU, TEST_LLAMA_CEM};
@@ -260,47 +261,15 @@ static void all_or_none(void **state)
 
 /* ---- Ways to run it --------------------------------------------------------------------------------------------------- */
 
-static void widen(test_model *model)
-{
-    model->width = test_kinds(model->family) > 1 ? model->heads * (128 / model->heads / 2 * 2) : 121;
-    model->hidden = 203;
-}
-
 static void the_way_it_is_run_changes_nothing(void **state)
 {
-    static const drive_options ways[] = {{.threads = 4},
-                                         {.observe = OBSERVE_ALL, .threads = 2},
-                                         {.observe = OBSERVE_ALL, .chunks = DRIVE_SINGLE},
-                                         {.max_rows = 1},
-                                         {.max_rows = 3, .mates = 4, .chunks = DRIVE_UNEVEN},
-                                         {.chunks = DRIVE_UNEVEN, .mates = 7, .observe = OBSERVE_ALL},
-                                         {.chunks = DRIVE_UNEVEN, .mates = 20, .sharing = true, .threads = 2},
-                                         {.chunks = DRIVE_SINGLE, .mates = 7, .sharing = true}};
     (void)state;
     for (size_t round = 0; round < test_rounds(10); round++) {
         const way_to_stop *stop = &ways_to_stop[round % WAYS_TO_STOP];
-        example_wish wish = {.family = stop->family, .context = 74, .count = 70, .most = 6, .adjust = widen};
+        example_wish wish = {.family = stop->family, .context = 74, .count = 70, .most = 6, .adjust = ways_widen};
         stopping s = stopping_draw(test_seed(182, round), stop->criterion, &wish);
         drive_options base = {.depth = s.e.depth, .exit = s.exit, .page_type = (descent_page_type)(round % DESCENT_PAGE_TYPES)};
-        outcome expected = drive(s.e.engine, s.e.tokens, s.e.count, &base), observed = {0};
-        for (size_t way = 0; way < sizeof ways / sizeof *ways; way++) {
-            drive_options options = ways[way];
-            options.depth = base.depth;
-            options.exit = base.exit;
-            options.page_type = base.page_type;
-            options.seed = test_seed(183, round * 100 + way);
-            compare_about("seed %llu, %s, way %zu", (unsigned long long)test_seed(182, round), test_model_words(&s.e.model),
-                          way);
-            outcome got = drive(s.e.engine, s.e.tokens, s.e.count, &options);
-            compare_outcomes(&got, &expected);
-            if (options.observe && observed.seen) compare_records(got.seen, observed.seen);
-            if (options.observe && !observed.seen)
-                observed = got;
-            else
-                outcome_free(&got);
-        }
-        outcome_free(&observed);
-        outcome_free(&expected);
+        ways_change_nothing(&s.e, &base, test_seed(183, round * 100), "stopping early");
         stopping_free(&s);
     }
 }

@@ -18,6 +18,7 @@
 #include "compare.h"
 #include "example.h"
 #include "model_file.h"
+#include "ways.h"
 
 enum { DESCENDING = 4 };
 static const test_family descending[DESCENDING] = {TEST_NRGPT, TEST_CEM, TEST_CEM_SWIGLU, TEST_LLAMA_CEM};
@@ -114,52 +115,20 @@ static void motions_move(void **state)
 
 /* ---- Ways to run it ---------------------------------------------------------------------------------------------- */
 
-static void widen(test_model *model)
-{
-    model->width = test_kinds(model->family) > 1 ? model->heads * (128 / model->heads / 2 * 2) : 121;
-    model->hidden = 203;
-}
-
 static void the_way_it_is_run_changes_nothing(void **state)
 {
-    static const drive_options ways[] = {{.threads = 4},
-                                         {.observe = OBSERVE_ALL, .threads = 2},
-                                         {.observe = OBSERVE_ALL, .chunks = DRIVE_SINGLE},
-                                         {.max_rows = 1},
-                                         {.max_rows = 3, .mates = 4, .chunks = DRIVE_UNEVEN},
-                                         {.chunks = DRIVE_UNEVEN, .mates = 7, .observe = OBSERVE_ALL},
-                                         {.chunks = DRIVE_UNEVEN, .mates = 20, .sharing = true, .threads = 2},
-                                         {.chunks = DRIVE_SINGLE, .mates = 7, .sharing = true}};
     (void)state;
     for (size_t round = 0; round < test_rounds(2 * MOTIONS); round++) {
         motion_kind kind;
         test_family chosen;
         rng r = rng_seeded(test_seed(404, round));
         if (!choose(round / 2 * (MOTIONS + 1) + round % 2 * MOTIONS, &kind, &chosen)) continue;
-        example_wish wish = {.family = chosen, .context = 70, .count = 66, .most = 6, .adjust = widen};
+        example_wish wish = {.family = chosen, .context = 70, .count = 66, .most = 6, .adjust = ways_widen};
         wish.motion = motion_of(kind, &r);
         example e = example_draw(test_seed(405, round), &wish);
         drive_options base = {
             .depth = e.depth, .motion = wish.motion, .page_type = (descent_page_type)(round % DESCENT_PAGE_TYPES)};
-        outcome expected = drive(e.engine, e.tokens, e.count, &base), observed = {0};
-        for (size_t way = 0; way < sizeof ways / sizeof *ways; way++) {
-            drive_options options = ways[way];
-            options.depth = base.depth;
-            options.motion = base.motion;
-            options.page_type = base.page_type;
-            options.seed = test_seed(406, round * 100 + way);
-            compare_about("seed %llu, %s, %s, way %zu", (unsigned long long)test_seed(405, round), test_model_words(&e.model),
-                          motion_words(&wish.motion), way);
-            outcome got = drive(e.engine, e.tokens, e.count, &options);
-            compare_outcomes(&got, &expected);
-            if (options.observe && observed.seen) compare_records(got.seen, observed.seen);
-            if (options.observe && !observed.seen)
-                observed = got;
-            else
-                outcome_free(&got);
-        }
-        outcome_free(&observed);
-        outcome_free(&expected);
+        ways_change_nothing(&e, &base, test_seed(406, round * 100), motion_words(&wish.motion));
         example_free(&e);
     }
 }

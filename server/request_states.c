@@ -2,6 +2,7 @@
  * and the depth, which say what places there are. Every list is bounded by what it chooses from, every vector by the body. */
 #include "request_parts.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,6 +147,13 @@ static bool fail_start(const fields *f, const safetensors_vector *v, const char 
     return fields_fail(f, "safetensors", NULL, "has a tensor \"%s\" %s", v->name, what);
 }
 
+static bool all_finite(const float *values, size_t count)
+{
+    size_t i = 0;
+    while (i < count && isfinite(values[i])) i++;
+    return i == count;
+}
+
 static bool add_start(const request_reader *r, const fields *f, const safetensors_vector *v, states_request *s)
 {
     descent_site site;
@@ -154,6 +162,7 @@ static bool add_start(const request_reader *r, const fields *f, const safetensor
     if (!states_site(r->out->model->info, v->name, &site, &is_g))
         return fail_start(f, v, "which names no place of this model: expected x.{position}.{layer}.{kind}.{t}");
     if (is_g) return fail_start(f, v, "of g: tokens start from x");
+    if (!all_finite(v->values, r->out->model->info->width)) return fail_start(f, v, "with a number that is not finite");
     if (site.position >= count) return fail_start(f, v, "at a position that the prompt does not have");
     if (site.step >= steps_of(r, site.kind)) return fail_start(f, v, "at a t that no step begins at: expected one below T");
     if (!r->out->model->info->deepens && site.step > 0)

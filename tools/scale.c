@@ -183,9 +183,9 @@ static json_t *make_setup(const session *with, const scale_options *o, const sca
     scale_printable(info->name, model, sizeof model);
     scale_printable(data->name, name, sizeof name);
     json_t *setup = json_pack(
-        "{si ss ss ss ss so ss ss ss}", "descent_scale", 1, "model", model, "family", info->family, "variant", info->variant,
-        "weights", info->weight_type, "fingerprint", hexadecimal(info->fingerprint), "isa", descent_isa(), "page_type",
-        page_type_names[with->page_type], "trained", descent_depth_format(with->model, info->trained, trained));
+        "{si ss ss ss ss so ss ss ss}", "descent_scale", SCALE_LOG_VERSION, "model", model, "family", info->family, "variant",
+        info->variant, "weights", info->weight_type, "fingerprint", hexadecimal(info->fingerprint), "isa", descent_isa(),
+        "page_type", page_type_names[with->page_type], "trained", descent_depth_format(with->model, info->trained, trained));
     json_t *more =
         json_pack("{ss ss so sI sI so sf ss so ss so}", "kind", scale_kind_names[data->kind], "name", name, "data",
                   hexadecimal(data->hash), "inputs", (json_int_t)data->n_inputs, "documents", (json_int_t)data->n_documents,
@@ -214,12 +214,13 @@ static int show(const scale_options *o, const scale_experiment *e)
     scale_result result;
     if (!e->n_done) return EXIT_SUCCESS; /* interrupted before anything was finished */
     int exit_code = scale_summarize(e, (scale_units)o->units, o->resamples, &result);
-    if (exit_code == EXIT_SUCCESS && o->csv) exit_code = scale_write_csv(&result, o->csv);
-    if (exit_code == EXIT_SUCCESS && o->svg) exit_code = scale_write_svg(&result, &o->picture, o->svg);
     if (exit_code == EXIT_SUCCESS && o->json)
         exit_code = scale_show_json(&result);
     else if (exit_code == EXIT_SUCCESS)
         scale_show_table(&result);
+    /* Files come last, so that one that cannot be written does not take the rows with it. */
+    if (exit_code == EXIT_SUCCESS && o->csv) exit_code = scale_write_csv(&result, o->csv);
+    if (exit_code == EXIT_SUCCESS && o->svg) exit_code = scale_write_svg(&result, &o->picture, o->svg);
     scale_result_release(&result);
     return exit_code;
 }

@@ -72,6 +72,7 @@ typedef struct scale_experiment {
     scale_reading *readings; /* [n_inputs][n_depths] */
 } scale_experiment;
 
+enum { SCALE_LOG_VERSION = 1 }; /* "descent_scale" in the first line of --resume's files */
 enum { SCALE_MOST_READINGS = 1 << 22 /* their log is then below 1 GiB, which is as much as is read again */ };
 
 /* Takes memory for the readings of n_inputs and n_depths, which are set. */

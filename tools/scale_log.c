@@ -283,7 +283,8 @@ static int read_experiment(const char *path, scale_experiment *into)
     into->n_documents = (size_t)json_integer_value(documents);
     into->trained = -1;
     json_t *fields = scale_log_fields();
-    bool sound = kind >= 0 && trained && json_is_integer(inputs) && json_integer_value(inputs) > 0 && into->n_depths > 0 &&
+    bool sound = json_integer_value(json_object_get(into->setup, "descent_scale")) == SCALE_LOG_VERSION && kind >= 0 &&
+                 trained && json_is_integer(inputs) && json_integer_value(inputs) > 0 && into->n_depths > 0 &&
                  into->n_depths <= DESCENT_SWEEP_DEPTHS && json_equal(fields, json_object_get(into->setup, "fields"));
     json_decref(fields);
     into->depths = sound ? calloc(into->n_depths, sizeof *into->depths) : NULL;

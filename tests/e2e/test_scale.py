@@ -304,6 +304,7 @@ def test_parts_that_make_no_whole(descent, parts, write, made, tmp_path):
                          ([write("x3", '{"descent_scale": 1}\n')], ["line 1", "not the setup"]),
                          ([write("x4", head.replace('"inputs":7', '"inputs":99999999999') + "\n")], ["readings"]),
                          ([write("x5", head.replace('"depths":["2"]', '"depths":["2y"]') + "\n")], ["not the setup"]),
+                         ([write("x14", head.replace('"descent_scale":1', '"descent_scale":2') + "\n")], ["not the setup", "of this version"]),
                          ([write("x6", head + "\n[1]\n")], ["line 2", "no line of this experiment"]), ([write("x7", head + "\n{\n")], ["line 2"]),
                          ([write("x8", changed(input=7))], ["line 2"]), ([write("x9", changed(input=-1))], ["line 2"]),
                          ([write("x10", changed(readings=[]))], ["line 2"]), ([write("x11", changed(readings=[[1]]))], ["a reading is not"]),
@@ -491,6 +492,7 @@ def test_files_that_cannot_be_written(descent, made, write, tmp_path):
     for option in ("--csv", "--svg", "--resume"):
         result = descent("scale", made["chars"].path, "--text", write("text", "abc"), option, tmp_path / "no" / "such")
         assert result.code == 1 and "No such file" in result.err
+        assert ("loss" in result.text) == (option != "--resume"), "what was measured is shown all the same"
 
 
 def test_a_log_has_one_writer(descent, made, write, tmp_path):

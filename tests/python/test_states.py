@@ -198,7 +198,7 @@ def test_every_wrong_field_is_named(server):
             ({"start": as_start({"x.3.0.block.0": x})}, "start.safetensors", "position"),
             ({"start": as_start({"x.0.0.block.3": x}), "descent": {"steps": 3}}, "start.safetensors", "below T"),
             ({"start": as_start({"x.0.0.block.0": x, "x.0.0.block.1": x})}, "start.safetensors", "another tensor"),
-            ({"start": as_start({"x.0.0.block.0": x * np.nan})}, "prompt", "not finite"),
+            ({"start": as_start({"x.0.0.block.0": x * np.nan})}, "start.safetensors", "\"x.0.0.block.0\" with a number that is not finite"),
             ({"model": CEM, "start": as_start({"x.0.0.mlp.1": np.zeros(24, np.float32)})}, "start.safetensors", ""),
             ({"intervene": [1]}, "intervene[0]", "object"), ({"intervene": [{"values": zeros}]}, "intervene[0].position", "missing"),
             ({"intervene": [change(3, 0, zeros)]}, "intervene[0].position", "0 to 2"),

@@ -133,6 +133,8 @@ bool tile_write_key(const tile *t, const row *r, uint32_t plane, size_t offset, 
 
 /* The observer's flags of a row, 0 where nobody looks at this step of it. */
 int row_watch(const row *r);
+/* Somebody looks, and there is a step to be seen. */
+bool row_observed(const row *r);
 /* Some row makes a step: not all only read their energy. */
 bool tile_moves(const tile *t);
 

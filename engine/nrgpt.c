@@ -562,7 +562,7 @@ static void observe(const tile *t)
         const row *r = t->rows[i];
         bool energy = row_watch(r) & DESCENT_OBSERVE_ENERGY;
         if (i == read) read = tile_read_observed(t, i, k->wide[X], false, k->wide[QUERY]);
-        if (!row_watch(r) || r->sequence->ended != DESCENT_OK || (r->stops && !r->moved)) continue;
+        if (!row_observed(r)) continue;
         bool final = r->measuring;
         tile_report(t, i,
                     &(step_record){.x = k->wide[X] + i * ws,

@@ -196,9 +196,10 @@ void tile_read_logits(const tile *t, const float *const *states, size_t count, f
     }
 }
 
-static bool observed(const row *r)
+bool row_observed(const row *r)
 {
-    return row_watch(r) && r->sequence->ended == DESCENT_OK;
+    bool stood = r->stops && !r->moved; /* it had stopped before this step */
+    return row_watch(r) && r->sequence->ended == DESCENT_OK && !stood;
 }
 
 size_t tile_read_observed(const tile *t, size_t first, const float *x, bool ends, float *scratch)
@@ -210,7 +211,7 @@ size_t tile_read_observed(const tile *t, size_t first, const float *x, bool ends
         row *r = t->rows[next];
         descent_sequence *s = r->sequence;
         r->logits = NULL;
-        if (!(row_watch(r) & DESCENT_OBSERVE_LOGITS) || !observed(r) || (ends && !ends_sublayer(r))) continue;
+        if (!(row_watch(r) & DESCENT_OBSERVE_LOGITS) || !row_observed(r) || (ends && !ends_sublayer(r))) continue;
         r->logits = t->work->logits + count * vocab;
         states[count++] = x + next * t->work->wide_stride;
         s->logits_read++;
@@ -227,7 +228,7 @@ void tile_report_steps(const tile *t, const float *x, const float *g, const floa
     for (size_t i = 0, read = on_the_way ? 0 : t->n; i < t->n; i++) {
         const row *r = t->rows[i];
         if (i == read) read = tile_read_observed(t, i, x, false, scratch);
-        if (!observed(r)) continue;
+        if (!row_observed(r)) continue;
         tile_report(t, i,
                     &(step_record){.x = x + i * ws,
                                    .g = g + i * ws,
@@ -240,7 +241,7 @@ void tile_report_steps(const tile *t, const float *x, const float *g, const floa
     for (size_t i = 0, read = 0; i < t->n; i++) {
         row *r = t->rows[i];
         if (i == read) read = tile_read_observed(t, i, next_x, true, scratch);
-        if (!observed(r) || !ends_sublayer(r)) continue;
+        if (!row_observed(r) || !ends_sublayer(r)) continue;
         if (r->sequence->observe & DESCENT_OBSERVE_FINAL) {
             r->where.step++;
             tile_report(t, i,

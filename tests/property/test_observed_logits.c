@@ -142,9 +142,42 @@ static void none_come_unasked(void **state)
     }
 }
 
+/* A step that only finds out that its token has stopped already tells nothing, and reads nothing: the row behind does. */
+static void what_no_observer_is_told_is_not_read(void **state)
+{
+    size_t stopped = 0;
+    (void)state;
+    for (size_t round = 0; round < test_rounds(6); round++) {
+        example_wish wish = {.family = TEST_NRGPT, .context = 40, .count = 40};
+        example e = example_draw(test_seed(395, round), &wish);
+        descent_sequence_options how = {.depth = depth_of(TEST_NRGPT, 6, 0),
+                                        .exit = {.criterion = DESCENT_EXIT_ENERGY, .threshold = 0.3f}};
+        descent_cache *cache = drive_cache(e.engine, DESCENT_PAGE_F32, 0);
+        descent_batch *batch = drive_batch(cache, 0, 1);
+        descent_sequence *sequence = drive_sequence_as(cache, &how, e.tokens, e.count);
+        e.depth = how.depth;
+        readings r = readings_create(&e);
+        descent_status status;
+        int flags = DESCENT_OBSERVE_LOGITS | (round % 2 ? DESCENT_OBSERVE_FINAL : 0);
+        expect_ok(descent_sequence_observe(sequence, flags, keep, &r, &status), &status);
+        drive_finish(batch, sequence);
+        for (size_t i = 0; i < e.count; i++) stopped += descent_sequence_token_steps(sequence, i) < 6;
+        if (descent_sequence_logits_read(sequence) != r.came)
+            compare_fail("%zu readings came, %llu were counted", r.came,
+                         (unsigned long long)descent_sequence_logits_read(sequence));
+        readings_free(&r);
+        descent_sequence_destroy(sequence);
+        descent_batch_destroy(batch);
+        descent_cache_destroy(cache);
+        example_free(&e);
+    }
+    assert_true(stopped > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_read_on_the_way_is_what_an_end_there_says),
-                                       cmocka_unit_test(none_come_unasked)};
+                                       cmocka_unit_test(none_come_unasked),
+                                       cmocka_unit_test(what_no_observer_is_told_is_not_read)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -310,9 +310,9 @@ static void the_way_it_is_run_changes_nothing(void **state)
                                          {.max_rows = 3, .mates = 4, .chunks = DRIVE_UNEVEN},
                                          {.chunks = DRIVE_UNEVEN, .mates = 20, .sharing = true, .threads = 2},
                                          {.chunks = DRIVE_SINGLE, .mates = 7, .sharing = true}};
-    size_t stopped = 0, ended = 0;
+    size_t stopped = 0, ended = 0, rounds = test_rounds(6);
     (void)state;
-    for (size_t round = 0; round < test_rounds(6); round++) {
+    for (size_t round = 0; round < rounds; round++) {
         setting s = set_up(425, round);
         descent_sequence *sequence = drive_sequence_as(s.cache, &s.how, s.e.tokens, TEXT);
         drive_finish(s.batch, sequence);
@@ -337,7 +337,7 @@ static void the_way_it_is_run_changes_nothing(void **state)
         descent_sequence_destroy(sequence);
         tear_down(&s);
     }
-    assert_true(stopped > 0 && ended > 0);
+    if (rounds == 6) assert_true(stopped > 0 && ended > 0);
 }
 
 /* Rows leave in the middle and begin again, tokens are cut off and come back, T changes, and all of it goes through a file. */

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 static const char magic[8] = "DSCNTSEQ";
-enum { VERSION = 4 };
+enum { VERSION = 5 };
 
 typedef struct header {
     char magic[8];
@@ -30,9 +30,18 @@ typedef struct header {
     uint32_t exit_first;
     float exit_threshold;
     uint16_t exit_min_steps, exit_check_every;
-    descent_motion motion;
-    descent_solver solver;
+    uint32_t n_scales;
+    float step_scale[DESCENT_MAX_SCALES], momentum;
+    uint32_t rule;
+    int64_t noise_seed;
+    float noise_sigma;
+    uint32_t noise_schedule;
+    uint16_t solver_method, solver_nstep;
+    float solver_residual;
 } header;
+
+_Static_assert(sizeof(header) == 348 + DESCENT_MAX_KINDS * sizeof(uint16_t),
+               "nothing between the fields, which would be written as well");
 
 /* One file being written or read, its running hash, and the first thing that went wrong. */
 typedef struct stream {
@@ -115,6 +124,7 @@ static void put_page(stream *out, const descent_sequence *s, size_t block)
 
 static void put_sequence(stream *out, const descent_sequence *s)
 {
+    const descent_motion *motion = &s->seed.motion;
     header h = {.version = VERSION,
                 .page_type = (uint16_t)s->cache->page_type,
                 .fingerprint = s->cache->model->info.fingerprint,
@@ -126,9 +136,17 @@ static void put_sequence(stream *out, const descent_sequence *s)
                 .exit_threshold = s->seed.exit.threshold,
                 .exit_min_steps = s->seed.exit.min_steps,
                 .exit_check_every = s->seed.exit.check_every,
-                .motion = s->seed.motion,
-                .solver = s->seed.solver};
+                .n_scales = motion->n_scales,
+                .momentum = motion->momentum,
+                .rule = motion->rule,
+                .noise_seed = motion->noise.seed,
+                .noise_sigma = motion->noise.sigma,
+                .noise_schedule = motion->noise.schedule,
+                .solver_method = (uint16_t)s->seed.solver.method,
+                .solver_nstep = (uint16_t)s->seed.solver.nstep,
+                .solver_residual = s->seed.solver.residual};
     memcpy(h.magic, magic, sizeof magic);
+    memcpy(h.step_scale, motion->step_scale, sizeof h.step_scale);
     memcpy(h.depth, s->depth.steps, sizeof h.depth);
     put(out, &h, sizeof h);
     put(out, s->tokens, s->length * sizeof *s->tokens);
@@ -208,8 +226,7 @@ static bool plausible(const descent_sequence *s, const page *p, size_t i, uint32
     if (!(p->start[i] >= 0) || isinf(p->start[i])) return false;
     if (p->spent[i] > progress || p->asked[i].unchanged > progress) return false;
     bool may_stop = s->seed.exit.criterion != DESCENT_EXIT_NONE || s->seed.solver.method != DESCENT_SOLVER_PLAIN;
-    if (p->stopped[i] > 0 && (!may_stop || !deepens || p->stopped[i] != progress ||
-                              progress == origin || progress >= planes))
+    if (p->stopped[i] > 0 && (!may_stop || !deepens || p->stopped[i] != progress || progress == origin || progress >= planes))
         return false;
     if (deepens) return origin <= progress && (progress <= planes || progress == origin) && progress <= DESCENT_MAX_STEPS;
     return (progress == 0 || progress == s->total) && origin < s->total &&
@@ -303,6 +320,28 @@ static descent_code take_tokens(stream *in, descent_sequence *s, size_t length, 
     return code;
 }
 
+/* What the sequence is asked; not checked yet. */
+static descent_sequence_options asked_of(const header *h)
+{
+    descent_sequence_options asked = {
+        .exit = {.criterion = (descent_exit_criterion)h->exit_criterion,
+                 .threshold = h->exit_threshold,
+                 .min_steps = h->exit_min_steps,
+                 .check_every = h->exit_check_every,
+                 .first = h->exit_first},
+        .motion = {.n_scales = h->n_scales,
+                   .momentum = h->momentum,
+                   .rule = (descent_step_rule)h->rule,
+                   .noise = {.seed = h->noise_seed,
+                             .sigma = h->noise_sigma,
+                             .schedule = (descent_noise_schedule)h->noise_schedule}},
+        .solver = {.method = (descent_solver_method)h->solver_method, .nstep = h->solver_nstep, .residual = h->solver_residual},
+        .share_group = h->share_group};
+    memcpy(asked.depth.steps, h->depth, sizeof h->depth);
+    memcpy(asked.motion.step_scale, h->step_scale, sizeof h->step_scale);
+    return asked;
+}
+
 static descent_code take_sequence(stream *in, descent_cache *cache, const char *path, descent_sequence **made,
                                   descent_status *status)
 {
@@ -311,13 +350,7 @@ static descent_code take_sequence(stream *in, descent_cache *cache, const char *
     if (in->failed) return short_file(path, status);
     descent_code code = check_header(cache, &h, path, status);
     if (code != DESCENT_OK) return code;
-    descent_sequence_options options = {.motion = h.motion, .solver = h.solver, .share_group = h.share_group};
-    options.exit = (descent_exit){.criterion = (descent_exit_criterion)h.exit_criterion,
-                                  .threshold = h.exit_threshold,
-                                  .min_steps = h.exit_min_steps,
-                                  .check_every = h.exit_check_every,
-                                  .first = h.exit_first};
-    memcpy(options.depth.steps, h.depth, sizeof h.depth);
+    descent_sequence_options options = asked_of(&h);
     if ((code = descent_sequence_create(cache, &options, made, status)) != DESCENT_OK) return code;
     descent_sequence *s = *made;
     s->private_from = 0;

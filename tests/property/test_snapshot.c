@@ -201,6 +201,42 @@ static void damaged_files_are_refused(void **state)
 }
 
 /* Damage that the hash does not show: refused, or a sequence one can go on with or be refused by. Nothing worse. */
+/* Options lie in memory that held something else: nothing of that comes into the file. */
+static void equal_sequences_make_equal_files(void **state)
+{
+    (void)state;
+    example_wish wish = {.family = TEST_NRGPT, .context = 40, .count = 35};
+    example e = example_draw(test_seed(103, 0), &wish);
+    unsigned char *data[2];
+    size_t bytes[2];
+    for (size_t i = 0; i < 2; i++) {
+        descent_sequence_options asked;
+        memset(&asked, i ? 0x55 : 0xaa, sizeof asked);
+        asked.depth = e.depth;
+        asked.motion.n_scales = 0;
+        asked.motion.momentum = asked.motion.noise.sigma = 0;
+        asked.motion.rule = DESCENT_RULE_PLAIN;
+        asked.solver.method = DESCENT_SOLVER_PLAIN;
+        asked.exit.criterion = DESCENT_EXIT_NONE;
+        asked.share_group = 0;
+        asked.no_sharing = false;
+        descent_cache *cache = drive_cache(e.engine, DESCENT_PAGE_F32, 0);
+        descent_batch *batch = drive_batch(cache, 0, 1);
+        descent_sequence *sequence = drive_sequence_as(cache, &asked, e.tokens, e.count);
+        drive_finish(batch, sequence);
+        save(sequence, scratch_path("equal"));
+        data[i] = read_file(scratch_path("equal"), &bytes[i]);
+        descent_sequence_destroy(sequence);
+        descent_batch_destroy(batch);
+        descent_cache_destroy(cache);
+    }
+    assert_int_equal(bytes[0], bytes[1]);
+    assert_memory_equal(data[0], data[1], bytes[0]);
+    free(data[0]);
+    free(data[1]);
+    example_free(&e);
+}
+
 static void hostile_files_do_no_harm(void **state)
 {
     (void)state;
@@ -297,6 +333,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_restored_sequence_goes_on_with_the_same_bits),
                                        cmocka_unit_test(damaged_files_are_refused), cmocka_unit_test(hostile_files_do_no_harm),
+                                       cmocka_unit_test(equal_sequences_make_equal_files),
                                        cmocka_unit_test(files_of_something_else_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

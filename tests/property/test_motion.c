@@ -268,7 +268,7 @@ static void pages_are_shared_between_equal_motions(void **state)
         setting s = set_up(408, round, kind, chosen);
         bool deepens = descent_model_describe(s.engine)->deepens;
         descent_motion plain = {.n_scales = 0}, other = s.motion;
-        if (other.rule == DESCENT_RULE_ANGULAR && rng_below(&s.r, 2))
+        if (other.rule == DESCENT_RULE_ANGULAR && (other.n_scales > 0 || other.momentum > 0) && rng_below(&s.r, 2))
             other.rule = DESCENT_RULE_PLAIN;
         else
             other.momentum = other.momentum > 0.5f ? other.momentum - 0.25f : other.momentum + 0.25f;
@@ -292,7 +292,7 @@ static void noise_is_of_its_place(void **state)
 {
     (void)state;
     for (size_t round = 0; round < test_rounds(DESCENDING); round++) {
-        test_family chosen = descending[round];
+        test_family chosen = descending[round % DESCENDING];
         setting s = set_up(411, round, NOISE, chosen);
         for (size_t i = 1; i < TEXT; i++) s.tokens[i] = s.tokens[0];
         s.motion.n_scales = 0;

@@ -924,6 +924,7 @@ typedef struct descent_scaling_row {
 } descent_scaling_row;
 
 enum { DESCENT_NO_REFERENCE = -1 };
+enum { DESCENT_SCALING_NUMBERS = 1 << 27 }; /* depths times DESCENT_METRICS, for every resample and every unit, at most */
 
 typedef struct descent_scaling_options {
     uint32_t resamples; /* 0: 1000; at most 100000 */

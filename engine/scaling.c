@@ -145,7 +145,7 @@ static size_t number_units(const uint64_t *units, size_t n_inputs, size_t *numbe
 
 /* ---- Resampling -------------------------------------------------------------------------------------------------- */
 
-enum { DEFAULT_RESAMPLES = 1000, MOST_RESAMPLES = 100000, MOST_NUMBERS = 1 << 27 /* of units, and of resamples */ };
+enum { DEFAULT_RESAMPLES = 1000, MOST_RESAMPLES = 100000, MOST_NUMBERS = DESCENT_SCALING_NUMBERS };
 
 /* A summary in the making. */
 typedef struct summary {

@@ -439,7 +439,7 @@ static void write_chosen(job *j)
         const record *r = &t->record;
         c->text = r->text;
         c->bytes = r->bytes;
-        c->tokens = r->n_tokens - first_generated(t);
+        c->tokens = r->n_tokens > first_generated(t) ? r->n_tokens - first_generated(t) : 0; /* its time ended in the prompt */
         c->logprob = t->mean;
         t->index = UINT32_MAX;
     }

@@ -108,7 +108,7 @@ static void default_depths(const session *with, char *list, size_t size)
 }
 
 /* Rising, each once, written as the library writes them. */
-static int read_scale_depths(const session *with, const char *list, scale_experiment *into)
+static int read_scale_depths(const session *with, const char *list, int64_t resamples, scale_experiment *into)
 {
     char by_default[256];
     if (!list) default_depths(with, by_default, sizeof by_default);
@@ -120,6 +120,9 @@ static int read_scale_depths(const session *with, const char *list, scale_experi
         if (!kept || compare_depths(&into->depths[kept - 1], &into->depths[i])) into->depths[kept++] = into->depths[i];
     if (kept > DESCENT_SWEEP_DEPTHS)
         return cli_usage_error(&scale_command, "%zu depths, at most %d are measured at once", kept, DESCENT_SWEEP_DEPTHS);
+    if (resamples * (int64_t)kept > DESCENT_SCALING_NUMBERS / DESCENT_METRICS)
+        return cli_usage_error(&scale_command, "--resamples is %" PRId64 ", at %zu depths at most %zu", resamples, kept,
+                               DESCENT_SCALING_NUMBERS / DESCENT_METRICS / kept);
     into->n_depths = kept;
     into->trained = -1;
     for (size_t i = 0; i < kept; i++) {
@@ -256,7 +259,7 @@ static int scale_with(const scale_options *o, const char *path, scale_how *how)
     int exit_code = session_open_scheduler(path, &o->session, 0, &with);
     if (exit_code == EXIT_SUCCESS) exit_code = read_exit(&scale_command, o->exit, &with.exit);
     if (exit_code == EXIT_SUCCESS) exit_code = read_motion(&scale_command, &o->motion, &with.motion, &with.solver);
-    if (exit_code == EXIT_SUCCESS) exit_code = read_scale_depths(&with, o->steps, &experiment);
+    if (exit_code == EXIT_SUCCESS) exit_code = read_scale_depths(&with, o->steps, o->resamples, &experiment);
     if (exit_code == EXIT_SUCCESS) exit_code = finish(o, &experiment, measure(o, &with, how, &experiment));
     scale_experiment_release(&experiment);
     session_close(&with);

@@ -449,6 +449,7 @@ def test_mistakes(descent, made, write, tmp_path):
                             ([model, "--text", file, "--shard", "1/2"], "--resume"),
                             ([model, "--text", file, "--resume", tmp_path / "r", "--shard", "3/2"], "3/2"),
                             ([model, "--text", file, "--resume", tmp_path / "r", "--shard", "0/2"], "0/2"),
+                            ([model, "--text", file, "--resamples", "100000", "-T", "1-200"], "95869"),
                             ([model, "--text", file, "--trained-range", "5-2"], "5-2"), ([model, "--text", file, "--threshold", "-1"], "threshold"),
                             ([model, "--text", file, "--resamples", "0"], "resamples"), (["--merge", file, "--text", file], "--merge"),
                             ([model, "--text", file, "--exit", "soon"], "--exit"), ([], "MODEL")]:

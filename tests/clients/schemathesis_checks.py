@@ -10,6 +10,12 @@ REASONS = (
     r"the chat template \"\w+\" ",  # the roles it has a form for, in the order it has one for
     r"(best_of|min_tokens) is \d+.*: expected",  # what another field allows
     r"descent\.draft_steps is \d+(, but of tokens of model .* nothing is drafted| and steps is \d+: expected fewer)",  # its T
+    r"numbers: expected \d+, the width of model|start\.safetensors is not a file of states",  # what its bytes hold
+    r"descent\.[\w.]+ (is|has) .*\bmodel \S+",  # a model whose descent has none of it
+    r"descent\.choose is set|start\.\w+ is set, but from is",  # beside what another field asks
+    r"diverged at token \d+, step \d+",  # a step as long as was asked
+    r"(positions|layers|t) has \d+ at \d+: expected integers from 0 to \d+",  # what the prompt and the model have
+    r"kinds? (has|is) .*: expected (block|attention)",
     r"model holds U\+0000",  # a name that no model can have
     r"is out of range: expected a signed 64-bit integer or a double|NUL byte in object key",  # JSON that nothing here holds
 )

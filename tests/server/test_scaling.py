@@ -471,7 +471,8 @@ def test_when_the_time_is_over_what_was_measured_is_the_answer(serve, made):
     assert done == "[DONE]" and last["descent"]["stop"] == "time"
     assert 1 <= last["progress"]["done"] < last["progress"]["total"] == 50000
     assert [row["inputs"] for row in last["rows"]] == [last["progress"]["done"]]
-    reply = request(server, "POST", PATH, HEAVY)
+    hasty = serve([made["slow"]], "--request-time", "0.1")
+    reply = request(hasty, "POST", PATH, HEAVY)
     assert reply.status == 504 and reply.error["code"] == "request_timeout" and reply.headers["x-should-retry"] == "false"
 
 

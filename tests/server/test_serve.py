@@ -67,7 +67,7 @@ class Stream:
         self.thread.join(60)
         assert not self.thread.is_alive(), self.got[-300:]
         self.socket.close()
-        return self.got.decode()
+        return self.got.decode(errors="replace")  # a character may lie in two chunks of the transfer
 
 
 def message(server, words):

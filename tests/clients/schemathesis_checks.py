@@ -15,6 +15,9 @@ REASONS = (
     r"descent\.choose is set|start\.\w+ is set, but from is",  # beside what another field asks
     r"diverged at token \d+, step \d+",  # a step as long as was asked
     r"(positions|layers|t) has \d+ at \d+: expected integers from 0 to \d+",  # what the prompt and the model have
+    r"(positions|layers|t|kinds) has \d+ \w+: expected \d+ to \d+|which is there already: expected each|is no depth of",
+    r"records\[\d+\] (is no record: |has )",
+    r"texts\[\d+\] (has \d+ tokens: expected 2|cannot be read by)|have answers, which end with|begin anew at each",  # its words
     r"kinds? (has|is) .*: expected (block|attention)",
     r"model holds U\+0000",  # a name that no model can have
     r"is out of range: expected a signed 64-bit integer or a double|NUL byte in object key",  # JSON that nothing here holds

@@ -196,15 +196,7 @@ void inspect_print_token(const session *with, uint32_t token, bool quoted, FILE 
         return;
     }
     if (quoted) fputc('"', to);
-    for (size_t i = 0; i < bytes; i++) {
-        unsigned char c = (unsigned char)piece[i];
-        if (c == '\n')
-            fputs("\\n", to);
-        else if (c < 0x20 || c == 0x7f)
-            fprintf(to, "\\x%02x", c);
-        else
-            fputc(c, to);
-    }
+    terminal_put_text(piece, bytes, to);
     if (quoted) fputc('"', to);
 }
 

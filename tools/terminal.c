@@ -130,6 +130,19 @@ void progress_end(progress *bar)
     bar->shown = false;
 }
 
+void terminal_put_text(const char *text, size_t bytes, FILE *to)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (c == '\n')
+            fputs("\\n", to);
+        else if (c < 0x20 || c == 0x7f)
+            fprintf(to, "\\x%02x", c);
+        else
+            fputc(c, to);
+    }
+}
+
 /* ---- Interruption ------------------------------------------------------------------------------------------------ */
 
 static volatile sig_atomic_t interruptions, terminations;

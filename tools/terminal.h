@@ -47,6 +47,9 @@ void progress_advance(progress *bar, uint64_t by);
 /* Wipes the bar: nothing of it stays in the window. */
 void progress_end(progress *bar);
 
+/* Text in one line: line ends and other control characters escaped. */
+void terminal_put_text(const char *text, size_t bytes, FILE *to);
+
 /* ---- Interruption ------------------------------------------------------------------------------------------------ */
 
 /* From now on the first Ctrl-C (or SIGTERM) is remembered and the second ends the process at once. */

@@ -84,15 +84,7 @@ static void print_piece(const session *with, uint32_t token, FILE *to)
         return;
     }
     fputc('"', to);
-    for (size_t i = 0; i < bytes; i++) {
-        unsigned char c = (unsigned char)piece[i];
-        if (c == '\n')
-            fputs("\\n", to);
-        else if (c < 0x20 || c == 0x7f)
-            fprintf(to, "\\x%02x", c);
-        else
-            fputc(c, to);
-    }
+    terminal_put_text(piece, bytes, to);
     fputc('"', to);
 }
 

@@ -286,8 +286,7 @@ static void stop_background(descent_scheduler *s)
 static bool keeps_step(const descent_generation *g)
 {
     return !g->over && generation_decodes(g) && g->options.exit.criterion == DESCENT_EXIT_NONE &&
-           g->options.solver.method == DESCENT_SOLVER_PLAIN && g->draft_now == 0 &&
-           g->drafted == 0;
+           g->options.solver.method == DESCENT_SOLVER_PLAIN && g->draft_now == 0 && g->drafted == 0;
 }
 
 /* Running generation i is about to begin a token, and would have its logits read by itself from now on, while those of somebody

@@ -51,6 +51,41 @@ static void count_project_back(const product *p)
     kernels_get()->project_back(p);
 }
 
+/* An example's tokens, run one at a time under watch. */
+typedef struct run {
+    descent_cache *cache;
+    descent_batch *batch;
+    descent_sequence *sequence;
+} run;
+
+static run run_begin(const example *e)
+{
+    static kernels watching;
+    watching = *kernels_get();
+    watching.project = count_project;
+    watching.project_back = count_project_back;
+    descent_cache *cache = drive_cache(e->engine, DESCENT_PAGE_F32, 0);
+    run r = {.cache = cache, .batch = drive_batch(cache, 0, 1), .sequence = drive_sequence(cache, e->depth, false, NULL, 0)};
+    batch_set_kernels(r.batch, &watching);
+    return r;
+}
+
+/* Forgets what was watched before. */
+static void run_token(const run *r, const example *e, size_t i)
+{
+    memset(&watched, 0, sizeof watched);
+    watched.model = e->engine;
+    drive_append(r->sequence, &e->tokens[i], 1);
+    drive_finish(r->batch, r->sequence);
+}
+
+static void run_end(run *r)
+{
+    descent_sequence_destroy(r->sequence);
+    descent_batch_destroy(r->batch);
+    descent_cache_destroy(r->cache);
+}
+
 /* ---- Tests --------------------------------------------------------------------------------------------------------- */
 
 static void same(uint64_t got, uint64_t expected, const char *what, size_t position)
@@ -67,12 +102,7 @@ static void every_product_is_counted(void **state)
     for (size_t round = 0; round < test_rounds(6 * TEST_FAMILIES); round++) {
         example_wish wish = {.family = family_of(round), .context = CONTEXT, .weight = weights[round / TEST_FAMILIES % 3]};
         example e = example_draw(test_seed(420, round), &wish);
-        kernels watching = *kernels_get();
-        watching.project = count_project;
-        watching.project_back = count_project_back;
-        descent_cache *cache = drive_cache(e.engine, DESCENT_PAGE_F32, 0);
-        descent_batch *batch = drive_batch(cache, 0, 1);
-        descent_sequence *sequence = drive_sequence(cache, e.depth, false, NULL, 0);
+        run r = run_begin(&e);
         descent_model_cost cost;
         descent_status status;
         descent_measure sum = {.code = DESCENT_OK};
@@ -80,14 +110,10 @@ static void every_product_is_counted(void **state)
         expect_ok(descent_model_count(e.engine, &cost, &status), &status);
         assert_ptr_equal(cost.info, descent_model_describe(e.engine));
         assert_int_equal(cost.strict, e.model.strict);
-        batch_set_kernels(batch, &watching);
         for (size_t i = 0; i < e.count; i++) {
             descent_token_cost token = descent_cost_token(&cost, e.depth, i + 1 - e.model.strict);
-            memset(&watched, 0, sizeof watched);
-            watched.model = e.engine;
-            drive_append(sequence, &e.tokens[i], 1);
-            drive_finish(batch, sequence);
-            drive_logits(batch, sequence, i, logits);
+            run_token(&r, &e, i);
+            drive_logits(r.batch, r.sequence, i, logits);
             same(token.weights, watched.weights, "weights", i);
             same(token.attention, watched.attention, "attention", i);
             same(cost.head.multiply_adds, watched.head, "the head", i);
@@ -100,9 +126,7 @@ static void every_product_is_counted(void **state)
         assert_int_equal(all.token_steps, e.count * row_steps_at(&e.model, e.depth));
         assert_int_equal(all.tokens, e.count);
         free(logits);
-        descent_sequence_destroy(sequence);
-        descent_batch_destroy(batch);
-        descent_cache_destroy(cache);
+        run_end(&r);
         example_free(&e);
     }
 }
@@ -121,17 +145,11 @@ static void energies_are_counted(void **state)
     for (size_t round = 0; round < test_rounds(24); round++) {
         example_wish wish = {.family = families[round % 3], .context = CONTEXT};
         example e = example_draw(test_seed(422, round), &wish);
-        kernels watching = *kernels_get();
-        watching.project = count_project;
-        watching.project_back = count_project_back;
-        descent_cache *cache = drive_cache(e.engine, DESCENT_PAGE_F32, 0);
-        descent_batch *batch = drive_batch(cache, 0, 1);
-        descent_sequence *sequence = drive_sequence(cache, e.depth, false, NULL, 0);
+        run r = run_begin(&e);
         descent_model_cost cost;
         descent_status status;
         expect_ok(descent_model_count(e.engine, &cost, &status), &status);
-        expect_ok(descent_sequence_observe(sequence, DESCENT_OBSERVE_ENERGY, look, NULL, &status), &status);
-        batch_set_kernels(batch, &watching);
+        expect_ok(descent_sequence_observe(r.sequence, DESCENT_OBSERVE_ENERGY, look, NULL, &status), &status);
         for (size_t i = 0; i < e.count; i++) {
             descent_token_cost token = descent_cost_token(&cost, e.depth, i + 1);
             for (uint32_t k = 0; k < 2; k++) {
@@ -139,16 +157,11 @@ static void energies_are_counted(void **state)
                 token.weights += e.depth.steps[k] * cost.kinds[k].energy;
                 token.attention += e.depth.steps[k] * cost.kinds[k].attention / 2 * (i + 1);
             }
-            memset(&watched, 0, sizeof watched);
-            watched.model = e.engine;
-            drive_append(sequence, &e.tokens[i], 1);
-            drive_finish(batch, sequence);
+            run_token(&r, &e, i);
             same(token.weights, watched.weights, "weights", i);
             same(token.attention, watched.attention, "attention", i);
         }
-        descent_sequence_destroy(sequence);
-        descent_batch_destroy(batch);
-        descent_cache_destroy(cache);
+        run_end(&r);
         example_free(&e);
     }
 }

@@ -29,7 +29,8 @@ typedef struct page_seed {
     uint64_t share_group;
 } page_seed;
 
-/* What a token that may stop early remembers of what was asked before (exit.c), from step to step and where it goes on later. */
+/* What a token that may stop early remembers of what was asked before (exit.c), from step to step and where it goes on later.
+ */
 typedef struct exit_memory {
     float energy;       /* E(t) of the step before, NaN where it was not asked for */
     uint32_t likeliest; /* token of the check before, NO_TOKEN: none */

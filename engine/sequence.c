@@ -111,7 +111,8 @@ page_needs needs_of(const descent_model *model, const descent_sequence_options *
 
 page_needs sequence_needs(const descent_sequence *s)
 {
-    descent_sequence_options options = {.depth = s->depth, .motion = s->seed.motion, .exit = s->seed.exit, .solver = s->seed.solver};
+    descent_sequence_options options = {
+        .depth = s->depth, .motion = s->seed.motion, .exit = s->seed.exit, .solver = s->seed.solver};
     return needs_of(s->cache->model, &options, s->observe);
 }
 

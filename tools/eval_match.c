@@ -12,7 +12,8 @@ enum { SIDE_BY_SIDE = 64 };
 static int measure_depth(const session *with, const question_set *set, const asked_depth *at, uint64_t *group, answer *answers,
                          progress *bar, match_result *result)
 {
-    const descent_sequence_options how = {.depth = at->depth, .motion = with->motion, .solver = with->solver, .exit = with->exit};
+    const descent_sequence_options how = {
+        .depth = at->depth, .motion = with->motion, .solver = with->solver, .exit = with->exit};
     *result = (match_result){.right = 0};
     for (size_t begin = 0, n; begin < set->count; begin += n, *group += n) {
         n = set->count - begin < SIDE_BY_SIDE ? set->count - begin : SIDE_BY_SIDE;

@@ -29,8 +29,8 @@ int read_depth(const cli_command *command, const descent_model *model, const cha
 /* "auto", or the steps of --draft-steps, as descent_generation_options has them. A usage error otherwise. */
 int read_draft_steps(const cli_command *command, const char *text, int *steps);
 
-/* An early exit as --exit gives it, "state:0.1" or "kl:0.001:2:1"; left out, the threshold is the criterion's own and the others
- * are 1. NULL text: none. */
+/* An early exit as --exit gives it, "state:0.1" or "kl:0.001:2:1"; left out, the threshold is the criterion's own and the
+ * others are 1. NULL text: none. */
 int read_exit(const cli_command *command, const char *text, descent_exit *exit);
 
 /* One depth of a list such as "1,2,4", "1x1,3x2", "1-32:4" (every fourth from 1 on) or "1-4x1-4" (each of one with each of the

@@ -74,9 +74,10 @@ static void run_option_table(run_options *o, cli_option *table)
     table[i++] = cli_text(0, "draft-steps", "N", &o->draft_steps,
                           "NRGPT: begin the next token as guessed after so many of a token's steps; the text is the same, "
                           "sooner; 0: never; auto, as it is fastest, by default");
-    table[i++] = cli_text(0, "exit", "HOW", &o->exit,
-                          "tokens stop early: state:X once a step moves g by less than X of its length; likewise cosine, energy, "
-                          "entropy, kl, argmax:N; state:X:MIN:EVERY checks after MIN steps and every EVERY more");
+    table[i++] =
+        cli_text(0, "exit", "HOW", &o->exit,
+                 "tokens stop early: state:X once a step moves g by less than X of its length; likewise cosine, energy, "
+                 "entropy, kl, argmax:N; state:X:MIN:EVERY checks after MIN steps and every EVERY more");
     table[i++] = cli_text(0, "choose", "N:BY", &o->choose,
                           "generate N texts and give the best by logprob, energy, energy_gap or vote (the most frequent)");
     table[i++] = cli_text('f', "file", "FILE", &o->file, "read the prompt from FILE; - is standard input");

@@ -311,7 +311,8 @@ static void read_answers(runner *r, const group *g, size_t d, double seconds)
 
 static int answer_depth(runner *r, group *g, size_t d)
 {
-    const descent_sequence_options how = {.depth = r->depths[d], .motion = r->with->motion, .solver = r->with->solver, .exit = r->with->exit};
+    const descent_sequence_options how = {
+        .depth = r->depths[d], .motion = r->with->motion, .solver = r->with->solver, .exit = r->with->exit};
     double began = seconds_now();
     int exit_code = answer_questions(r->with, g->questions, g->n, &how, g->first_group, g->answers);
     double seconds = seconds_now() - began;

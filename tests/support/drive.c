@@ -260,8 +260,11 @@ outcome drive_in(descent_cache *cache, descent_batch *batch, const descent_model
     rng r = rng_seeded(options->seed);
     float *as_they_came = test_alloc(count * vocab, sizeof *as_they_came);
     mates m = mates_create(cache, model, tokens, count, options, &r);
-    descent_sequence_options how = {
-        .depth = options->depth, .motion = options->motion, .solver = options->solver, .exit = options->exit, .no_sharing = !options->sharing};
+    descent_sequence_options how = {.depth = options->depth,
+                                    .motion = options->motion,
+                                    .solver = options->solver,
+                                    .exit = options->exit,
+                                    .no_sharing = !options->sharing};
     descent_sequence *sequence = drive_sequence_as(cache, &how, NULL, 0);
     record *seen = options->observe ? record_create(model, count, options->depth) : NULL;
     if (seen) record_observe(seen, sequence, options->observe);

@@ -17,8 +17,12 @@ example example_draw(uint64_t seed, const example_wish *wish)
         e.count = wish->count ? wish->count : rng_between(&e.r, 1, wish->context);
         e.depth = random_depth(&e.r, &e.model, wish->most ? wish->most : 5);
         e.tokens = random_tokens(&e.r, &e.model, e.count);
-        reference_request request = {
-            .tokens = e.tokens, .count = e.count, .depth = e.depth, .motion = wish->motion, .solver = wish->solver, .round_page = wish->round_page};
+        reference_request request = {.tokens = e.tokens,
+                                     .count = e.count,
+                                     .depth = e.depth,
+                                     .motion = wish->motion,
+                                     .solver = wish->solver,
+                                     .round_page = wish->round_page};
         e.expected = reference_compute(&e.model, &request);
         bool accepted = !wish->accept || wish->accept();
         if (accepted && reference_sensitivity(&e.model, &request, &e.expected) < 0.03) break;
@@ -29,8 +33,12 @@ example example_draw(uint64_t seed, const example_wish *wish)
     compare_about("seed %llu, %s, %zu tokens at depth %u,%u", (unsigned long long)seed, test_model_words(&e.model), e.count,
                   e.depth.steps[0], e.depth.steps[1]);
     if (e.model.weight >= TEST_Q8_0) {
-        reference_request request = {
-            .tokens = e.tokens, .count = e.count, .depth = e.depth, .motion = wish->motion, .solver = wish->solver, .round_page = wish->round_page};
+        reference_request request = {.tokens = e.tokens,
+                                     .count = e.count,
+                                     .depth = e.depth,
+                                     .motion = wish->motion,
+                                     .solver = wish->solver,
+                                     .round_page = wish->round_page};
         e.allowed = rounding_of(&e.model, &request, &e.expected);
     }
     e.engine = drive_open_test_model(&e.model);

@@ -165,8 +165,11 @@ scheduled scheduled_alone(const descent_model *model, descent_page_type page_typ
     scheduled s = {.options = *options, .vocab = info->vocab};
     descent_cache *cache = drive_cache(model, page_type, 0);
     descent_batch *batch = drive_batch(cache, 0, 1);
-    descent_sequence_options how = {
-        .depth = options->depth, .motion = options->motion, .solver = options->solver, .exit = options->exit, .no_sharing = true};
+    descent_sequence_options how = {.depth = options->depth,
+                                    .motion = options->motion,
+                                    .solver = options->solver,
+                                    .exit = options->exit,
+                                    .no_sharing = true};
     descent_sequence *sequence = drive_sequence_as(cache, &how, options->prompt, options->prompt_count);
     float *logits = test_alloc(info->vocab, sizeof *logits);
     size_t room = info->context + 1 - options->prompt_count, limit = options->limit < room ? options->limit : room;

@@ -55,7 +55,8 @@ static void make_packed(matrix *w, size_t rows, size_t cols)
             at[1] = 0x20;
             for (size_t i = 0; i < 32 && b * 32 + i < cols; i++) at[2 + i] = (char)(int8_t)(number() * 127);
         }
-    *w = (matrix){.type = NUMBER_Q8_0, .rows = rows, .cols = cols, .packed = packed_create(NUMBER_Q8_0, data, rows, cols, true)};
+    *w =
+        (matrix){.type = NUMBER_Q8_0, .rows = rows, .cols = cols, .packed = packed_create(NUMBER_Q8_0, data, rows, cols, true)};
     assert_non_null(w->packed);
     free(data);
 }

@@ -1,0 +1,160 @@
+"""What a claim measures with: the program, the models, the cache of what was measured before.
+
+A measurement is kept under the hash of what it depends on: the program's version, the contents of every file it read, and
+the options; of a computation in Python also the source of the module that makes it. Another model file under the same name
+is thus another measurement, and the same file under another name is not.
+"""
+import datetime
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from .models import Science, Shipped
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class ScienceError(Exception):
+    """What is told to whoever ran the command, without a traceback."""
+
+
+def digest(path):
+    """Of a file's contents."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class Context:
+    """descent: the program. models: the directory with models, data/ and science/. work: a directory of its own. quick: little of
+    everything. say: called with what is being measured."""
+
+    def __init__(self, descent, models, work, quick=False, say=lambda text: None):
+        self.descent, self.models, self.work, self.quick, self.say = Path(descent), Path(models), Path(work), quick, say
+        self.work.mkdir(parents=True, exist_ok=True)
+        self.science = Science(self.models / "science")
+        self.version = self._told("--version").strip()
+        self._digests = {}
+        self._module = None
+
+    # ---- Models and data
+
+    def shipped(self, name):
+        """One of the models that ship, by name: models.Shipped."""
+        return Shipped(self.models, name)
+
+    def pick(self, full, quick):
+        """`full`, or with --quick `quick`."""
+        return quick if self.quick else full
+
+    def head(self, path, characters):
+        """A file of the first so many characters of a text."""
+        return self._input(Path(path).read_text(encoding="utf-8")[:characters], Path(path).suffix)
+
+    def lines(self, path, count):
+        """A file of the first so many lines of another."""
+        kept = Path(path).read_text(encoding="utf-8").splitlines(keepends=True)[:count]
+        return self._input("".join(kept), Path(path).suffix)
+
+    def file(self, text, suffix=".txt"):
+        """A file of this text."""
+        return self._input(text, suffix)
+
+    def _input(self, text, suffix):
+        data = text.encode()
+        path = self.work / "inputs" / (hashlib.sha256(data).hexdigest()[:24] + suffix)
+        if not path.is_file():
+            self._keep(path, data)
+        return path
+
+    # ---- Measuring
+
+    def run(self, command, model, *options, fresh=False):
+        """What `descent COMMAND MODEL OPTIONS --json` answers. An option that is a Path counts by the file's contents, any other by its
+        text. `fresh` measures again whatever was kept: for times."""
+        options = [option if isinstance(option, Path) else str(option) for option in options]
+        key = ["run", self.version, command, self._digest(model),
+               *(self._digest(option) if isinstance(option, Path) else option for option in options)]
+
+        def ask():
+            shown = " ".join(option.name if isinstance(option, Path) else option for option in options)
+            self.say(f"descent {command} {Path(model).name} {shown}")
+            return json.loads(self._told(command, str(model), *map(str, options), "--json"))
+
+        return self._measured(key, ask, fresh)
+
+    def cached(self, what, files, settings, compute):
+        """What compute() returns, as JSON has it: kept by `what`, the contents of `files`, `settings` and the source of the module that
+        compute is from."""
+        source = self._digest(Path(sys.modules[compute.__module__].__file__))
+        key = ["cached", self.version, source, what, [self._digest(path) for path in files], settings]
+
+        def ask():
+            self.say(f"{what} of {', '.join(Path(path).name for path in files)}")
+            return json.loads(json.dumps(compute()))
+
+        return self._measured(key, ask, False)
+
+    def open(self, model):
+        """The model in the Python module, a descent.Model of the library beside the program; use it in a `with`."""
+        if self._module is None:
+            library = self.descent.parent / "libdescent.so"
+            if not library.is_file():
+                raise ScienceError(f"{library} is not there: the library is looked for beside the program")
+            os.environ["DESCENT_LIBRARY"] = str(library)
+            sys.path.insert(0, str(ROOT / "tools" / "python"))
+            import descent
+            self._module = descent
+        return self._module.Model(model)
+
+    @property
+    def descent_module(self):
+        """The Python module itself, once a model was opened."""
+        return self._module
+
+    def stamp(self):
+        """When something was measured, and how busy the machine was then: to be kept beside times."""
+        return {"at": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"), "load": os.getloadavg()[0],
+                "processors": len(os.sched_getaffinity(0))}
+
+    # ---- Its own
+
+    def _digest(self, path):
+        path = Path(path)
+        try:
+            seen = path.stat()
+        except OSError as error:
+            raise ScienceError(f"{path}: {error.strerror}") from error
+        known = (str(path), seen.st_size, seen.st_mtime_ns)
+        if known not in self._digests:
+            self._digests[known] = digest(path)
+        return self._digests[known]
+
+    def _measured(self, key, ask, fresh):
+        name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+        path = self.work / "measured" / f"{name[:40]}.json"
+        if path.is_file() and not fresh:
+            return json.loads(path.read_text(encoding="utf-8"))["answer"]
+        began = time.monotonic()
+        answer = ask()
+        self._keep(path, json.dumps({"key": key, "seconds": time.monotonic() - began, "answer": answer}).encode())
+        return answer
+
+    def _keep(self, path, data):
+        """At once, or not at all."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f"{path.name}.{os.getpid()}")
+        part.write_bytes(data)
+        part.replace(path)
+
+    def _told(self, *words):
+        try:
+            done = subprocess.run([self.descent, *words], capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise ScienceError(f"{self.descent}: {error.strerror}") from error
+        if done.returncode != 0:
+            raise ScienceError(f"descent {' '.join(words)}: {done.stderr.strip() or f'exit status {done.returncode}'}")
+        return done.stdout

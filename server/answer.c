@@ -154,6 +154,32 @@ static void put_depth(json_text *out, const generation_request *r)
     json_text_put(out, "}");
 }
 
+/* Each of a prompt's candidates: what it is, and what it is worth by every rule. */
+static void put_candidates(json_text *out, const job *j, size_t p)
+{
+    static const struct {
+        const char *name;
+        choose_rule rule;
+    } worths[] = {{",\"logprob\":", CHOOSE_LOGPROB}, {",\"energy\":", CHOOSE_ENERGY}, {",\"energy_gap\":", CHOOSE_ENERGY_GAP}};
+    bool texts = j->request.model->tokenizer;
+    json_text_put(out, ",\"candidates\":[");
+    for (size_t i = 0; i < j->choices; i++) {
+        const candidate *c = &j->candidates[p * j->choices + i];
+        json_text_put(out, i > 0 ? ",{\"text\":" : "{\"text\":");
+        json_text_string(out, c->text ? c->text : "", c->bytes);
+        json_text_put(out, ",\"finish_reason\":");
+        put_text(out, answer_finish_reason(&j->texts[p * j->choices + i]));
+        put_count(out, ",\"tokens\":", c->tokens);
+        for (size_t k = 0; k < sizeof worths / sizeof *worths; k++) {
+            json_text_put(out, worths[k].name);
+            json_text_real(out, c->worth[worths[k].rule]);
+        }
+        if (texts) put_count(out, ",\"votes\":", (uint64_t)c->worth[CHOOSE_VOTE]);
+        json_text_put(out, texts ? "}" : ",\"votes\":null}");
+    }
+    json_text_put(out, "]");
+}
+
 /* Which of a prompt's candidates is the answer, and what each was worth. */
 static void put_chosen(json_text *out, const job *j, size_t p)
 {
@@ -171,7 +197,9 @@ static void put_chosen(json_text *out, const job *j, size_t p)
         if (i > 0) json_text_put(out, ",");
         json_text_real(out, of_prompt[i].score);
     }
-    json_text_put(out, "]}");
+    json_text_put(out, "]");
+    if (j->request.show_candidates) put_candidates(out, j, p);
+    json_text_put(out, "}");
 }
 
 /* One object, or of several prompts a list of them. */

@@ -105,14 +105,14 @@ static bool better(choose_rule by, const candidate *a, const candidate *b)
 
 size_t choose_best(choose_rule by, candidate *candidates, size_t n)
 {
-    size_t best = 0, common = by == CHOOSE_ENERGY ? shortest(candidates, n) : 0;
+    size_t best = 0, common = shortest(candidates, n);
     for (size_t i = 0; i < n; i++) {
         candidate *c = &candidates[i];
-        c->score = by == CHOOSE_ENERGY       ? mean_energy(c, common)
-                   : by == CHOOSE_ENERGY_GAP ? mean_gap(c)
-                   : by == CHOOSE_VOTE       ? votes(candidates, n, c)
-                   : c->tokens > 0           ? c->logprob
-                                             : NAN;
+        c->worth[CHOOSE_LOGPROB] = c->tokens > 0 ? c->logprob : NAN;
+        c->worth[CHOOSE_ENERGY] = mean_energy(c, common);
+        c->worth[CHOOSE_ENERGY_GAP] = mean_gap(c);
+        c->worth[CHOOSE_VOTE] = votes(candidates, n, c);
+        c->score = c->worth[by];
         if (better(by, c, &candidates[best])) best = i;
     }
     return best;

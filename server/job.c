@@ -373,13 +373,14 @@ static void write_record(job_text *t)
         answer_text(t);
 }
 
-/* A whole answer waits for its other texts; a stream's chunks are about to go out. Where the time is over a text has no final
+/* A whole answer waits for its other texts, and may show the one that was chosen among the others once more; a stream's chunks
+ * are about to go out. Where the time is over a text has no final
  * chunk yet: the job may still fail. */
 static void text_written(job_text *t)
 {
     job *j = t->job;
     if (!j->streaming) {
-        record_release(&t->record);
+        if (!j->request.show_candidates) record_release(&t->record);
         return;
     }
     json_text_bytes(&j->out, t->written.text, t->written.bytes);

@@ -54,6 +54,7 @@ typedef struct generation_request {
     int draft_steps;        /* as in descent_generation_options */
     uint32_t candidates;    /* of a prompt, of which one is returned; 0: no choosing */
     choose_rule choose_by;
+    bool show_candidates; /* each of them is part of the answer */
     bool trace;
     bool echo;
     int logprobs;      /* -1: none; completions 0..20 alternatives, chat top_logprobs, trace the guesses of each step (`top`) */

@@ -253,7 +253,7 @@ static void check_choose(const request_reader *r, const fields *f)
 
 static void read_choose(const request_reader *r, const fields *f)
 {
-    static const char *const names[] = {"n", "by", NULL};
+    static const char *const names[] = {"n", "by", "candidates", NULL};
     enum { CANDIDATES = 8 };
     generation_request *out = r->out;
     fields choose = fields_object(f, "choose", "descent.choose");
@@ -262,6 +262,7 @@ static void read_choose(const request_reader *r, const fields *f)
     uint32_t usual = r->limits->sequences < CANDIDATES ? r->limits->sequences : CANDIDATES;
     out->candidates = (uint32_t)fields_integer(&choose, "n", 1, r->limits->sequences, usual);
     out->choose_by = (choose_rule)request_word(&choose, "by", choose_rule_names);
+    out->show_candidates = fields_bool(&choose, "candidates", false);
     if (choose_flags(out->choose_by) && !descends(out->model->info))
         (void)fields_fail(&choose, "by", NULL, "is %s, but model %s does not descend an energy: expected logprob or vote",
                           choose_rule_names[out->choose_by], out->model->id);

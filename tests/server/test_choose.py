@@ -140,6 +140,42 @@ def choose(server, model, prompt, rule, n=N, **fields):
 
 
 @pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("case", ["causal", "strict", "layers", "stops", "single", "kinds"])
+def test_every_candidate_and_what_each_rule_says_of_it(server, files, case, rule):
+    """One sampling of n texts is enough to compare the rules; the answer itself does not change."""
+    model, prompt, fields = CASES[case]
+    answer, candidates = plain(server, files, model, prompt, **fields)
+    asked = {"descent": {**fields.get("descent", {}), "draft_steps": 0}, **{k: v for k, v in fields.items() if k != "descent"}}
+    bare = choose(server, model, prompt, rule, **asked)
+    choice = {"choose": {"n": N, "by": rule, "candidates": True}}
+    got = ask(server, model, prompt, **{**asked, "descent": {**asked["descent"], **choice}})
+    told = got["descent"]["choose"].pop("candidates")
+    assert got["descent"] == bare["descent"] and got["choices"] == bare["choices"]
+    by_rule = {name: judge(name, candidates)[1] for name in RULES}
+    energies = rule.startswith("energy")
+    for i, (one, c) in enumerate(zip(told, candidates, strict=True)):
+        assert list(one) == ["text", "finish_reason", "tokens", "logprob", "energy", "energy_gap", "votes"]
+        assert one["text"] == c.text == answer["choices"][i]["text"] and one["tokens"] == c.tokens
+        assert one["finish_reason"] == answer["choices"][i]["finish_reason"] and one["votes"] == by_rule["vote"][i]
+        for name in ("logprob", "energy", "energy_gap"):
+            score = by_rule[name][i] if name == "logprob" or energies else None
+            assert one[name] == (None if score is None else pytest.approx(score, rel=1e-4, abs=1e-4))
+
+
+def test_candidates_of_several_prompts_and_of_a_model_without_texts(server):
+    got = ask(server, "nrgpt-shakespeare", ["ROMEO:", "To be"], descent={"choose": {"n": 3, "candidates": True}})
+    every = ask(server, "nrgpt-shakespeare", ["ROMEO:", "To be"], n=3)["choices"]
+    told = [one["text"] for said in got["descent"]["choose"] for one in said["candidates"]]
+    assert told == [choice["text"] for choice in every]
+    mute = ask(server, "mute", [1, 2], descent={"choose": {"n": 2, "candidates": True}})["descent"]["choose"]["candidates"]
+    assert [(one["text"], one["votes"], one["tokens"]) for one in mute] == [("", None, 10)] * 2
+    assert "candidates" not in choose(server, "nrgpt-shakespeare", "a", "logprob", n=1)["descent"]["choose"]
+    reply = request(server, "POST", "/v1/completions", {"model": "nrgpt-shakespeare", "prompt": "a",
+                                                        "descent": {"choose": {"candidates": "all"}}})
+    assert reply.status == 400 and reply.error["param"] == "descent.choose.candidates"
+
+
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("model", ["nrgpt-shakespeare", "cem-kjv"])
 def test_a_tie_goes_to_the_first(server, model, rule):
     said = choose(server, model, "The ", rule, temperature=0)["descent"]["choose"]

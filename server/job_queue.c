@@ -15,7 +15,7 @@ struct job_queue {
     void (*turn)(job *j);
     uv_async_t wake;
     uv_timer_t let_go;
-    int handles;
+    int handles, held; /* held: how many jobs, the loop's */
     pthread_mutex_t lock;
     job *first, *last;           /* listed; under the lock, as every place's `listed`, `held` and `at_once` are */
     job *held_first, *held_last; /* by `due`; the loop's */
@@ -32,6 +32,7 @@ static void release(job_queue *q, job *j)
     *(p->held_behind ? &p->held_behind->place.held_before : &q->held_last) = p->held_before;
     p->held_before = p->held_behind = NULL;
     p->held = false;
+    q->held--;
 }
 
 /* Takes a job off the list: from here on what comes lists it again. False where it was listed by what can wait, before it was
@@ -109,12 +110,13 @@ bool job_queue_lists(job_queue *q, const job *j)
 }
 
 /* The end of a hold that begins now: that of those held already where it is far enough away, so that many streams take few
- * turns of the loop. */
+ * turns of the loop. Many streams are held for longer: on a machine whose every core computes, what their sends take stands in
+ * the way of all threads at once. */
 static uint64_t end_of_hold(const job_queue *q)
 {
-    uint64_t now = uv_now(q->loop);
-    if (q->held_last && q->held_last->place.due >= now + (q->hold_ms + 1) / 2) return q->held_last->place.due;
-    return now + q->hold_ms;
+    uint64_t now = uv_now(q->loop), hold = q->held <= JOB_QUEUE_MANY ? q->hold_ms : 2 * q->hold_ms;
+    if (q->held_last && q->held_last->place.due >= now + (hold + 1) / 2) return q->held_last->place.due;
+    return now + hold;
 }
 
 void job_queue_hold(job_queue *q, job *j)
@@ -124,6 +126,7 @@ void job_queue_hold(job_queue *q, job *j)
     (void)pthread_mutex_lock(&q->lock);
     if (p->held) release(q, j);
     p->held = true;
+    q->held++;
     (void)pthread_mutex_unlock(&q->lock);
     p->due = end_of_hold(q);
     p->held_before = q->held_last;

@@ -13,6 +13,8 @@
 typedef struct job job;
 typedef struct job_queue job_queue;
 
+enum { JOB_QUEUE_MANY = 8 }; /* with more jobs held than these, each is held twice as long */
+
 /* A job's place in the queue; all zero at first. */
 typedef struct job_place {
     job *next; /* listed behind it */
@@ -22,9 +24,9 @@ typedef struct job_place {
     job *held_before, *held_behind;
 } job_place;
 
-/* `turn` is called on the loop's thread. A job is held for `hold_seconds`, or for half of them at least where others
- * are already; 0: never. The interval is rounded up to whole
- * milliseconds. 0, or a code of libuv. */
+/* `turn` is called on the loop's thread. A job is held for `hold_seconds`, twice that among many, or for half of
+ * it at least where others are held already; 0: never. The interval is rounded up to whole milliseconds. 0, or a code of
+ * libuv. */
 int job_queue_open(uv_loop_t *loop, double hold_seconds, void (*turn)(job *j), job_queue **queue);
 /* Frees the queue once the loop has closed its handles; no job is in it. */
 void job_queue_close(job_queue *q);

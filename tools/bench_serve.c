@@ -357,17 +357,27 @@ static int default_depths(bench *b)
     return read_depths(&bench_command, b->model, deep ? list : NULL, &b->depths, &b->shape.n_depths);
 }
 
+enum { USUAL_TOKENS = 128 };
+
+/* What the context leaves of the usual; 1 where it leaves nothing, which is then refused. */
+static int64_t default_tokens(const bench_options *o, int64_t context)
+{
+    int64_t room = context - o->prompt_tokens;
+    return room < 1 ? 1 : room < USUAL_TOKENS ? room : USUAL_TOKENS;
+}
+
 static int read_shape(bench *b, const bench_options *o)
 {
     int code = o->steps ? read_depths(&bench_command, b->model, o->steps, &b->depths, &b->shape.n_depths) : default_depths(b);
     uint32_t context = descent_model_describe(b->model)->context;
-    if (code == EXIT_SUCCESS && o->prompt_tokens + o->tokens > (int64_t)context)
+    int64_t tokens = o->tokens ? o->tokens : default_tokens(o, context);
+    if (code == EXIT_SUCCESS && o->prompt_tokens + tokens > (int64_t)context)
         code = cli_usage_error(&bench_command,
                                "--prompt-tokens and --tokens must be at most the %" PRIu32 " of the context together", context);
     b->shape.model = b->model;
     b->shape.depths = b->depths;
     b->shape.prompt_tokens = (size_t)o->prompt_tokens;
-    b->shape.tokens = (size_t)o->tokens;
+    b->shape.tokens = (size_t)tokens;
     b->shape.name = o->name;
     return code;
 }
@@ -460,7 +470,6 @@ int bench_serve_command(int argc, char **argv)
     bench_options o = {.name = "bench",
                        .streams = "1,4,16,64",
                        .prompt_tokens = 16,
-                       .tokens = 64,
                        .repeats = 5,
                        .crowd = 900,
                        .slow = 16,
@@ -473,7 +482,8 @@ int bench_serve_command(int argc, char **argv)
         cli_text('T', "steps", "T,T,...", &o.steps,
                  "depths the texts take turns at; half the trained T, it and twice as much by default"),
         cli_defaulted(cli_integer(0, "prompt-tokens", &o.prompt_tokens, 1, 1 << 20, "tokens of a prompt")),
-        cli_defaulted(cli_integer('n', "tokens", &o.tokens, 1, 1 << 20, "tokens of a text")),
+        cli_integer('n', "tokens", &o.tokens, 1, 1 << 20,
+                    "tokens of a text; 128 by default, fewer where the context has no room for them"),
         cli_defaulted(
             cli_real_above(0, "seconds", &o.seconds, 0, 3600, "about how long one repetition of one side takes, at least")),
         cli_defaulted(cli_integer(0, "repeats", &o.repeats, 1, MOST_REPEATS, "repetitions")),

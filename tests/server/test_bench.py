@@ -3,6 +3,7 @@ import json
 import re
 import subprocess
 
+import pytest
 from serving import BINARY, Server
 
 SHORT = ["--prompt-tokens", "3", "--tokens", "4", "--seconds", "0.01", "--threads", "1"]
@@ -67,3 +68,12 @@ def test_what_is_wrong_is_said(shipped):
                                   ([], 2, "MODEL"), (["serve", path, "--url", "http://127.0.0.1:1"], 1, "http://127.0.0.1:1")]:
         done = bench(*arguments)
         assert (done.returncode, done.stdout) == (code, "") and said in done.stderr, (arguments, done)
+
+
+@pytest.mark.parametrize("prompt, tokens", [(16, 128), (200, 56), (255, 1)])
+def test_texts_are_as_long_as_the_context_leaves_room_for(shipped, prompt, tokens):
+    told = json_of(bench("serve", shipped("nrgpt-shakespeare"), "--prompt-tokens", prompt, "--streams", "1", "--repeats", "1",
+                         "--seconds", "0.01", "--crowd", "0", "--slow-readers", "0", "-T", "1", "-t", "1", "--json"))
+    assert (told["prompt_tokens"], told["tokens"]) == (prompt, tokens)
+    row, = told["rows"]
+    assert row["http"]["tokens"] == tokens * row["texts_per_stream"]

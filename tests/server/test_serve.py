@@ -232,6 +232,8 @@ def test_a_full_queue_is_a_429(serve, endless):
     server = serve([endless], "--max-queue", 4, "--max-running", 2)
     assert request(server, "GET", "/props").json["total_slots"] == 2
     stream = Stream(server, {**LONG, "n": 3}).begun()
+    # the second choice begins where the prompt of the first is known, which may be after the first has sent something
+    server.running(2)
     assert server.metric("descent_requests_running") == 2 and server.metric("descent_requests_waiting") == 1
     few = {**LONG, "max_tokens": 1, "n": 2}
     reply = request(server, "POST", "/v1/completions", few)

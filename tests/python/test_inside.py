@@ -14,7 +14,7 @@ MODELS = ["nrgpt-ff2w-strict", "nrgpt-ff1-rms-diag-alpha", "cem-shared-r8-silu"]
 
 @pytest.fixture(scope="module")
 def server():
-    with Server([model_path(name) for name in MODELS]) as server:
+    with Server([model_path(name) for name in MODELS + ["gpt"]]) as server:
         yield server
 
 
@@ -35,6 +35,40 @@ def test_slopes(server, name, ids):
             own = run.traces[descent["kind"]]
             expected = (own.slope if len(kinds) == 1 else own.slope[descent["layer"]])[:, i]
             assert np.array_equal(np.float32(descent["slope"]), expected) and np.isfinite(expected).all()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_attention_owes_to_the_number_of_keys(name):
+    """By the file's constants: models.md section 4."""
+    import gguf
+
+    reader = gguf.GGUFReader(model_path(name))
+    value = {key: field.contents() for key, field in reader.fields.items()}
+    if "nrgpt.attention.beta" in value:
+        alphas = [tensor.data for tensor in reader.tensors if tensor.name == "blk.0.attn_alpha.weight"]
+        scale = (alphas[0].sum() if alphas else value["nrgpt.attention.head_count"]) / value["nrgpt.attention.beta"]
+        keys = 0 if value["nrgpt.attention.mask"] == "strict" else 1
+    else:
+        heads = value["cem.attention.head_count"]
+        scale = value["cem.block_count"] * np.sqrt(value["cem.embedding_length"] / heads) * heads
+        keys = 1
+    with open_model(name) as model:
+        for position in (1, 2, 7, 100):
+            assert model.history_term(position) == pytest.approx(scale * np.log(position + keys))
+
+
+@pytest.mark.parametrize("name", MODELS + ["gpt"])
+def test_multiply_adds_are_those_of_a_measured_text(server, name, ids, tmp_path):
+    """`descent scale` counts a text of 12 tokens; of the last nothing is run."""
+    steps = None if name == "gpt" else 3
+    asked = {"model": name, "texts": [[int(i) for i in ids[:12]]]}
+    with open_model(name) as model:
+        counted = model.multiply_adds(11, 11, steps)
+        more = model.multiply_adds(11, 1, steps)
+    [row] = server.json("/v1/descent/scaling", asked if name == "gpt" else {**asked, "steps": [3]})["rows"]
+    assert counted == {part: row["multiply_adds_by"][part] for part in counted}
+    assert sum(counted.values()) == row["multiply_adds"]
+    assert more == {**counted, "head": counted["head"] // 11}
 
 
 def test_a_slope_has_no_step_scale_in_it(server, ids):

@@ -141,6 +141,18 @@ class Model(Handle):
         options = _native.SequenceOptions(depth=self._core.depth(steps))
         return library.descent_cache_bytes_needed(self._pointer, page, tokens, options)
 
+    def multiply_adds(self, tokens, predictions=1, steps=None):
+        """What running a text of so many tokens takes at this depth, its logits read at `predictions` of them, counted by the model's
+        shape: {"weights", "attention", "head"}."""
+        cost = _native.ModelCost()
+        call("descent_model_count", self._pointer, ctypes.byref(cost))
+        counted = library.descent_measure_cost(ctypes.byref(cost), self._core.depth(steps), tokens, predictions).cost
+        return {name: getattr(counted, name) for name in ("weights", "attention", "head")}
+
+    def history_term(self, position):
+        """What attention's energy at a position owes to the number of keys alone: energy + history_term compares positions."""
+        return library.descent_model_history_term(self._pointer, position)
+
     # ---- Text
 
     @property

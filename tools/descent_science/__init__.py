@@ -19,6 +19,9 @@ said without them.
 PARTS = {  # the page's parts, and the claims of each by the names of their modules
     "What T buys": (
         "shakespeare",
+        "listops",
+        "grid",
+        "exits",
     ),
     "What a descent does": (
     ),

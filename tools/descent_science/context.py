@@ -10,12 +10,11 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
-from .models import Science, Shipped
-
-ROOT = Path(__file__).resolve().parents[2]
+from .models import ROOT, Science, Shipped
 
 
 class ScienceError(Exception):
@@ -75,16 +74,27 @@ class Context:
     def run(self, command, model, *options, fresh=False):
         """What `descent COMMAND MODEL OPTIONS --json` answers. An option that is a Path counts by the file's contents, any other by its
         text. `fresh` measures again whatever was kept: for times."""
-        options = [option if isinstance(option, Path) else str(option) for option in options]
-        key = ["run", self.version, command, self._digest(model),
-               *(self._digest(option) if isinstance(option, Path) else option for option in options)]
+        return self._measured(["run", *self._asked(command, model, options)], lambda: self.ask(command, model, *options), fresh)
 
+    def ask(self, command, model, *options):
+        """The same, neither looked for nor kept: for what is part of a larger measurement that is."""
+        self.say(" ".join(["descent", command, *(one.name if isinstance(one, Path) else str(one) for one in (Path(model), *options))]))
+        return json.loads(self._told(command, str(model), *map(str, options), "--json"))
+
+    def scale(self, model, *options, fresh=False):
+        """`descent scale` with what each input (a window, a text, a record) gave: {"told": its answer, "inputs": {T: {field: [of each
+        input, in their order]}}}; the fields are those of its --resume file, such as nats, predictions, right and seconds."""
         def ask():
-            shown = " ".join(option.name if isinstance(option, Path) else option for option in options)
-            self.say(f"descent {command} {Path(model).name} {shown}")
-            return json.loads(self._told(command, str(model), *map(str, options), "--json"))
+            with tempfile.TemporaryDirectory(dir=self.work) as folder:
+                log = Path(folder) / "inputs.jsonl"
+                told = self.ask("scale", model, *options, "--resume", log)
+                setup, *lines = (json.loads(line) for line in log.read_text(encoding="utf-8").splitlines())
+            lines.sort(key=lambda line: line["input"])
+            return {"told": told, "inputs": {
+                steps: {field: [line["readings"][i][f] for line in lines] for f, field in enumerate(setup["fields"])}
+                for i, steps in enumerate(setup["depths"])}}
 
-        return self._measured(key, ask, fresh)
+        return self._measured(["scale", *self._asked("scale", model, options)], ask, fresh)
 
     def cached(self, what, files, settings, compute):
         """What compute() returns, as JSON has it: kept by `what`, the contents of `files`, `settings` and the source of the module that
@@ -121,6 +131,10 @@ class Context:
                 "processors": len(os.sched_getaffinity(0))}
 
     # ---- Its own
+
+    def _asked(self, command, model, options):
+        return [self.version, command, self._digest(model),
+                *(self._digest(option) if isinstance(option, Path) else str(option) for option in options)]
 
     def _digest(self, path):
         path = Path(path)

@@ -3,7 +3,14 @@ trained to be compared.
 """
 import json
 import re
+import sys
 from pathlib import Path
+
+from .section import joined
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools/train"))
+from descent_train import intervals, listops, plan  # noqa: E402, F401  (the trainer's own: read from here by the claims)
 
 
 class Shipped:
@@ -24,10 +31,35 @@ class Shipped:
         return [int(t) for t in drawn.groups()] if drawn else None
 
 
+class Trained:
+    """A run of models/science: `entry` is the index's (tools/train/baselines.py has its schema)."""
+
+    def __init__(self, folder, entry):
+        self.entry, self.name, self.path = entry, entry["name"], folder / entry["file"]
+        self.texts = {what: folder / path for what, path in entry["texts"].items()}
+
+    @property
+    def has_steps(self):
+        return self.entry["T"] != "none"
+
+
 class Science:
-    """models/science: `entries` of its index, as the trainer wrote them; none where there is no index."""
+    """models/science: the runs of its index. Any run of the plan may be missing, and all of them."""
 
     def __init__(self, folder):
-        self.folder = Path(folder)
-        index = self.folder / "index.json"
-        self.index = json.loads(index.read_text(encoding="utf-8")) if index.is_file() else {}
+        folder = Path(folder)
+        index = folder / "index.json"
+        told = json.loads(index.read_text(encoding="utf-8")) if index.is_file() else {"runs": []}
+        self.runs = {entry["name"]: Trained(folder, entry) for entry in told["runs"]}
+
+    def of(self, experiment):
+        """The runs that are there, in the order of the plan."""
+        return [run for run in self.runs.values() if experiment in run.entry["experiments"]]
+
+    def missing(self, experiment):
+        """What is planned and not there, seeds together: ["text-gpt-training (seeds 2 and 3)"]."""
+        absent = {}
+        for run in plan.runs():
+            if experiment in run.experiments and run.name not in self.runs:
+                absent.setdefault(run.name.removesuffix(f"-{run.seed}"), []).append(str(run.seed))
+        return [f"`{name}` (seed{'s' if len(seeds) > 1 else ''} {joined(seeds)})" for name, seeds in absent.items()]

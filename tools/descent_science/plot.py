@@ -33,7 +33,7 @@ def panels(titles, width=7.2, height=3.9, columns=None, share_y=False):
     return figure, axes
 
 
-def curve(axes, xs, ys, label=None, lows=None, highs=None, which=0, line="-", **more):
+def curve(axes, xs, ys, lows=None, highs=None, label=None, which=0, line="-", **more):
     """Points with their 95% intervals, joined by a line (line="" for points alone); `which` chooses colour and marker."""
     colour = COLOURS[which % len(COLOURS)]
     style = {"color": colour, "marker": MARKERS[which % len(MARKERS)], "label": label, **more}
@@ -54,7 +54,7 @@ def depths(axes, steps):
 def trained(axes, low, high=None):
     """Shades the depths a model was trained over."""
     axes.axvspan(low, high or low, color="#b35900", alpha=0.12, lw=0 if high else 2)
-    axes.text(low, 1.0, " trained at", color="#b35900", fontsize=8, transform=axes.get_xaxis_transform(), va="top")
+    axes.text(low, 0.01, " trained at", color="#b35900", fontsize=8, transform=axes.get_xaxis_transform(), va="bottom")
 
 
 def save(figure, path):
@@ -64,3 +64,9 @@ def save(figure, path):
     # Matplotlib leaves blanks at ends of lines.
     text = path.read_text(encoding="utf-8")
     path.write_text("\n".join(line.rstrip() for line in text.splitlines()) + "\n", encoding="utf-8")
+
+
+def outlined():
+    """Effects that keep white text readable on any colour."""
+    from matplotlib import patheffects
+    return [patheffects.withStroke(linewidth=2, foreground="#333333")]

@@ -60,8 +60,12 @@ def joined(names, word="and"):
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {word} {names[-1]}" if names else "none"
 
 
+def pair(steps):
+    """A depth of JSON, 4 or "3x2", as (attention, MLP)."""
+    attention, _, mlp = str(steps).partition("x")
+    return int(attention), int(mlp or attention)
+
+
 def steps_label(steps):
-    """A depth as the page writes it: 4, or 3x2 for what JSON has as {"attention": 3, "mlp": 2}."""
-    if isinstance(steps, dict):
-        return f'{steps["attention"]}x{steps["mlp"]}'
-    return str(steps)
+    """A depth of a model with two kinds as the page writes it: 2x2 also for what JSON has as 2."""
+    return "{}x{}".format(*pair(steps))

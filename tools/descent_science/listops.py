@@ -1,0 +1,124 @@
+"""ListOps: accuracy against parameters, and against nesting depth and T."""
+import random
+
+from . import plot, scaling
+from .models import listops
+from .scaling import wilson
+from .section import AGREES, DISAGREES, NRGPT, UNKNOWN, Section, Table, count, interval
+
+SECONDS = 60
+MODELS = ("nrgpt-listops-30k", "nrgpt-listops")
+DEPTHS = (1, 2, 3, 4, 5, 6, 8, 12)
+PAPER = {"GPT_Rec_parallel": 2.3e4, "NRGPT FF1": 2.4e4, "NRGPT FF2W": 2.98e4}  # parameters where ListOps is learned
+OPERATIONS, SEED = ("add_10", "max_10", "median_10"), "science"
+
+
+def nesting(prompt):
+    """How many operations lie in one another, at most: 1 for add_10,(,1,2,)."""
+    depth = most = 0
+    for word in prompt.split(","):
+        depth += {"(": 1, ")": -1}.get(word, 0)
+        most = max(most, depth)
+    return most
+
+
+def questions(ctx, model, most):
+    """{nesting: file of questions}: the model's held-out ones, and of nesting 3, which no training line has, new ones."""
+    lines = model.items.read_text(encoding="utf-8").splitlines()
+    by_nesting = {n: [line for line in lines if nesting(line.split("\t")[0]) == n][:most] for n in (1, 2)}
+    draw = random.Random(SEED).random
+    deeper = listops.Settings(operations=OPERATIONS, depth=3)
+    by_nesting[3] = []
+    while len(by_nesting[3]) < most:
+        made = listops.expression(draw, deeper)
+        worked = listops.chain(made)
+        prompt = listops.VOCAB.decode([*made, listops.EQUALS])
+        if nesting(prompt) == 3 and len(worked) <= 60:  # its chain has to fit into the context, and into 60 tokens of answer
+            by_nesting[3].append(f"{prompt}\t{listops.VOCAB.tokens[worked[-2]]}")
+    return {n: ctx.file("\n".join(found) + "\n", ".tsv") for n, found in by_nesting.items()}
+
+
+def measure(ctx):
+    found = {}
+    for name in MODELS:
+        model = ctx.shipped(name)
+        files = questions(ctx, model, ctx.pick(300, 40))
+        by_nesting = {}
+        for n, file in files.items():
+            told = ctx.run("scale", model.path, "--records", file, "-T", ",".join(map(str, DEPTHS)))
+            by_nesting[str(n)] = scaling.kept(told, "accuracy")
+        everything = ctx.run("scale", model.path, "--records", ctx.lines(model.items, ctx.pick(1000, 60)), "-T", told["trained"])
+        found[name] = {"parameters": ctx.run("info", model.path)["parameters"], "trained": told["trained"],
+                       "trained_over": model.trained_over, "all": scaling.kept(everything, "accuracy")[0], "by_nesting": by_nesting}
+    return {"models": found, "paper": PAPER}
+
+
+def section(results):
+    models = results["models"]
+    small, large = (min(models.values(), key=lambda m: m["parameters"]), max(models.values(), key=lambda m: m["parameters"]))
+    threshold = max(results["paper"].values())
+    above = [m for m in models.values() if wilson([m["all"]])[1][0] > 0.8]
+    learned = any(m["parameters"] <= threshold * 1.05 for m in above)
+    deep = {n: max(large["by_nesting"][n], key=lambda row: row["accuracy"]) for n in ("1", "2", "3")}
+    return Section(
+        title="NRGPT learns ListOps from about 3e4 parameters on",
+        paper=f"{NRGPT} trains on nested operations and finds that accuracy rises above 80% between 2.3e4 and 3.0e4 parameters: GPT_Rec_parallel at "
+              "2.3e4, NRGPT with FF1 at 2.4e4 and with FF2W at 2.98e4. Its sums are modulo 20, ours modulo 10, and models here write the worked "
+              "chain before the answer.",
+        found=f"With {count(small['parameters'])} parameters {small['all']['accuracy']:.1%} of {count(small['all']['items'])} held-out expressions are right at "
+              f"T = {small['trained']}, with {count(large['parameters'])} {large['all']['accuracy']:.1%}. Accuracy depends on T most steeply where "
+              "expressions nest: at T = 2 the larger model has "
+              + " and ".join(f"{_at(large, n, 2):.0%} of nesting {n}" for n in ("1", "2"))
+              + f". Nesting 3 is in no training line; at best {deep['3']['accuracy']:.0%} are right (T = {deep['3']['steps']}), and more steps do not make "
+              "up for what was not trained.",
+        verdict=AGREES if learned else UNKNOWN if not above else DISAGREES,
+        why=f"A model of {count(small['parameters'])} parameters is above 80%." if learned else "No model as small as the paper's is above 80%.",
+        tables=[_sizes(models), *(_nesting(name, m) for name, m in models.items())],
+        draw=lambda: _draw(results),
+        alt="exact match of ListOps against parameters, and against T by nesting depth")
+
+
+def _at(model, n, steps):
+    return next(row["accuracy"] for row in model["by_nesting"][n] if row["steps"] == steps)
+
+
+def _cells(row):
+    (value,), (low,), (high,) = wilson([row])
+    return f"{value:.3f}", interval(low, high, ".3f")
+
+
+def _sizes(models):
+    return Table(("model", "parameters", "T", "exact match", "95%", "right"),
+                 [(name, count(m["parameters"]), str(m["trained"]), *_cells(m["all"]),
+                   f"{m['all']['right']} of {m['all']['items']}") for name, m in sorted(models.items(), key=lambda item: item[1]["parameters"])],
+                 "Exact match against parameters, each at its trained T")
+
+
+def _nesting(name, model):
+    by_nesting = model["by_nesting"]
+    items = ", ".join(f"{rows[0]['items']} of nesting {n}" for n, rows in by_nesting.items())
+    return Table(("T", *(part for n in by_nesting for part in (f"nesting {n}", "95%"))),
+                 [(str(rows[0]["steps"]), *(cell for row in rows for cell in _cells(row)))
+                  for rows in zip(*by_nesting.values())], f"`{name}` by nesting depth and T: {items}")
+
+
+def _draw(results):
+    models = results["models"]
+    figure, (sizes, *depths) = plot.panels(["exact match against parameters", *(f"{name}, by nesting" for name in models)], width=12)
+    ordered = sorted(models.values(), key=lambda m: m["parameters"])
+    sizes.axvspan(min(results["paper"].values()), max(results["paper"].values()), color="#b35900", alpha=0.15, lw=0)
+    sizes.axhline(0.8, color="#b35900", linestyle="--", linewidth=1)
+    sizes.text(min(results["paper"].values()), 0.02, " the paper: above 80%", color="#b35900", fontsize=8)
+    plot.curve(sizes, [m["parameters"] for m in ordered], *wilson([m["all"] for m in ordered]), line="")
+    sizes.set_xscale("log")
+    sizes.set_xlabel("parameters")
+    sizes.set_ylabel("exact match (95%)")
+    sizes.set_ylim(0, 1.03)
+    for axes, model in zip(depths, models.values()):
+        plot.trained(axes, *model["trained_over"])
+        for which, (n, rows) in enumerate(model["by_nesting"].items()):
+            plot.curve(axes, [row["steps"] for row in rows], *wilson(rows), label=f"nesting {n}", which=which)
+        plot.depths(axes, [row["steps"] for row in rows])
+        axes.set_ylim(0, 1.03)
+        axes.legend(loc="center right")
+    return figure

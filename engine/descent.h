@@ -993,7 +993,7 @@ typedef struct descent_quantized_tensor {
 } descent_quantized_tensor;
 
 typedef enum descent_scales {
-    DESCENT_SCALES_BY_RULE = 0, /* row */
+    DESCENT_SCALES_BY_RULE = 0, /* tile in Q8_0 but for what is Q8_0 already and copied, row in Q4_0 */
     DESCENT_SCALES_ROW,         /* each block of a row has its own */
     DESCENT_SCALES_TILE /* Q8_0 and Q4_0 of matrices that are multiplied both ways: equal over 32 x 32 weights, which the
                            kernels run faster */

@@ -140,6 +140,16 @@ static descent_weight_type asked_type(const descent_quantize_options *o, const c
     return o->type < DESCENT_WEIGHT_Q6_K ? DESCENT_WEIGHT_Q6_K : o->type;
 }
 
+/* Whether it gets equal scales over 32 x 32 weights. In Q8_0 that loses little, in Q4_0 twice as much (docs/quantize.md): by
+ * rule Q8_0 does, unless it is there already. */
+static bool is_tiled(const descent_model *model, const descent_quantize_options *o, descent_weight_type type,
+                     const gguf_tensor *from)
+{
+    if (!is_multiplied_both_ways(model, from->name) || o->scales == DESCENT_SCALES_ROW) return false;
+    if (type == DESCENT_WEIGHT_Q8_0) return o->scales == DESCENT_SCALES_TILE || from->type != GGUF_Q8_0;
+    return type == DESCENT_WEIGHT_Q4_0 && o->scales == DESCENT_SCALES_TILE;
+}
+
 static void plan_matrix(const descent_model *model, const descent_quantize_options *o, planned *p)
 {
     bool exactly;
@@ -152,8 +162,7 @@ static void plan_matrix(const descent_model *model, const descent_quantize_optio
     if (type != asked && !stays(p->from->name))
         (void)snprintf(p->note, sizeof p->note, "rows of %zu padded to %" PRIu64 " would make %s no smaller", p->w->cols,
                        padded_width(gguf_type_find(weight_types[asked].type), p->w->cols), descent_weight_type_name(asked));
-    bool can_tile = type == DESCENT_WEIGHT_Q8_0 || type == DESCENT_WEIGHT_Q4_0;
-    p->tiled = o->scales == DESCENT_SCALES_TILE && can_tile && is_multiplied_both_ways(model, p->from->name);
+    p->tiled = is_tiled(model, o, type, p->from);
     p->copied = p->type->type == p->from->type && !p->tiled;
     if (!p->copied) p->dims[0] = padded_width(p->type, p->w->cols);
 }
@@ -266,7 +275,8 @@ typedef struct conversion {
     float *col_weights;     /* [padded] */
     struct band {
         double squares, errors;
-        size_t bad_row, bad_col; /* the first number that cannot be had: below `rows` where there is one */
+        size_t bad_row, bad_col; /* the first number that is none, or else the largest of those that cannot be had: below `rows`
+                                    where there is one */
         float bad;
     } * bands;
     size_t n_bands, first; /* of those that are shared at the time */
@@ -296,7 +306,8 @@ static void convert_band(const conversion *c, size_t index, float *scratch)
         block_decode(c->p->type->type, to + r * c->to_stride, c->padded, wide);
         for (size_t k = 0; k < c->cols; k++) {
             double was = (double)x[r * c->padded + k], error = (double)wide[k] - was;
-            if (!isfinite(wide[k]) && b->bad_row == c->rows) *b = (struct band){0, 0, first + r, k, (float)was};
+            if (!isfinite(wide[k]) && (b->bad_row == c->rows || fabs(was) > fabs((double)b->bad)))
+                *b = (struct band){0, 0, first + r, k, (float)was};
             b->squares += was * was;
             b->errors += error * error;
         }

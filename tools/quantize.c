@@ -333,7 +333,8 @@ int command_quantize(int argc, char **argv)
         cli_text(0, "head-type", "TYPE", &options.head_type, "of the head, where it is not the embedding"),
         cli_repeated(0, "tensor", "PATTERN=TYPE", &options.tensors, "of the matrices whose names fit; may be repeated"),
         cli_choice(0, "scales", &options.scales, scales_names,
-                   "of Q8_0 and Q4_0: row, or tile: one for 32 x 32 weights, which runs faster"),
+                   "of Q8_0 and Q4_0: row, or tile: one for 32 x 32 weights, which runs faster; tile for Q8_0, row for Q4_0 by "
+                   "default"),
         cli_text(0, "importance", "FILE", &options.importance, "weigh errors by what the text in FILE makes matter"),
         cli_integer('t', "threads", &options.threads, 1, 1024, "threads; all the machine lets us use by default"),
         cli_flag(0, "allow-requantize", &options.allow_requantize, "read types below Q8_0, which have lost already"),

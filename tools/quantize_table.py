@@ -30,7 +30,7 @@ TYPES = {
     "F16": ["--type", "F16"],
     "BF16": ["--type", "BF16"],
     "Q8_0": ["--type", "Q8_0"],
-    "Q8_0, tile": ["--type", "Q8_0", "--scales", "tile"],
+    "Q8_0, row": ["--type", "Q8_0", "--scales", "row"],
     "Q6_K": ["--type", "Q6_K"],
     "Q4_K": ["--type", "Q4_K"],
     "Q4_0": ["--type", "Q4_0"],

@@ -69,9 +69,9 @@ def only(tmp_path):
 
 
 def encoded(descent, source, tmp_path, kind, *arguments):
-    """The tensor `only` is about, after quantization to `kind` whatever the rules."""
+    """The tensor `only` is about, after quantization to `kind` whatever the rules, each block of a row by itself."""
     out = tmp_path / f"encoded-{kind}.gguf"
-    quantize(descent, source, out, "--type", "F32", "--tensor", f"blk.0.ffn_1.weight={kind}", "--force", *arguments)
+    quantize(descent, source, out, "--type", "F32", "--tensor", f"blk.0.ffn_1.weight={kind}", "--scales", "row", "--force", *arguments)
     return tensors_of(out)["blk.0.ffn_1.weight"]
 
 
@@ -86,10 +86,11 @@ def test_what_is_written(descent, shipped, tmp_path, name, kind):
     out = tmp_path / "out.gguf"
     report = quantize(descent, shipped(name), out, "--type", kind)
     before, after = pieces(shipped(name)), pieces(out)
-    changed = {"general.file_type", "general.quantization_version"}
+    changed = {"general.file_type", "general.quantization_version", "descent.scales"}
     assert {k: v for k, v in after.items() if k not in changed} == {k: v for k, v in before.items() if k not in changed}
     assert gguf.GGUFReader(out).fields["general.file_type"].contents() == FILE_TYPE[kind]
     assert ("general.quantization_version" in after) == (BLOCK[kind] > 1)
+    assert ("descent.scales" in after) == any(t["tiled"] for t in report["tensors"])
     old, new = tensors_of(shipped(name)), tensors_of(out)
     assert list(old) == list(new) == [t["name"] for t in report["tensors"]]
     assert report["bytes"] == out.stat().st_size and report["bytes_before"] == shipped(name).stat().st_size
@@ -147,7 +148,7 @@ def test_alignment_and_odd_metadata_are_kept(descent, tmp_path):
     out = tmp_path / "out.gguf"
     quantize(descent, source, out, "--type", "Q8_0")
     before, after = pieces(source), pieces(out)
-    decided = {"general.file_type", "general.quantization_version"}
+    decided = {"general.file_type", "general.quantization_version", "descent.scales"}
     assert {k: v for k, v in after.items() if k not in decided} == {k: v for k, v in before.items() if k not in decided}
     assert [k for k in after if k not in decided] == [k for k in before if k not in decided]
     assert all(t.data_offset % 256 == 0 for t in gguf.GGUFReader(out).tensors)
@@ -215,7 +216,7 @@ def test_no_worse_than_others(descent, only, tmp_path, name):
 def test_no_worse_than_others_on_trained_models(descent, shipped, tmp_path, name):
     for kind in ("Q8_0", "Q4_0"):
         out = tmp_path / "out.gguf"
-        quantize(descent, shipped(name), out, "--type", kind, "--force")
+        quantize(descent, shipped(name), out, "--type", kind, "--scales", "row", "--force")
         compared = 0
         for key, tensor in tensors_of(out).items():
             if tensor.tensor_type.name != kind:
@@ -404,6 +405,34 @@ def test_tiles(descent, shipped, tmp_path, kind, family):
         x = numbers(tensors_of(shipped(family))[name])
         assert squared(x, numbers(rows[name])[:, :x.shape[1]]) < squared(x, numbers(tensor)[:, :x.shape[1]])
         assert squared(x, numbers(tensor)[:, :x.shape[1]]) < 4 * squared(x, numbers(rows[name])[:, :x.shape[1]])
+
+
+def tiled_by_name(report):
+    return {t["name"] for t in report["tensors"] if t["tiled"]}
+
+
+def test_scales_by_default(descent, shipped, tmp_path):
+    """Equal over tiles in Q8_0, whatever --type made a matrix that; by row in Q4_0, and in Q8_0 for those who want them."""
+    out, asked = tmp_path / "out.gguf", tmp_path / "asked.gguf"
+    for name, kind, scales in (("nrgpt-shakespeare", "Q8_0", "tile"), ("cem-kjv", "Q8_0", "tile"), ("nrgpt-shakespeare", "Q4_0", "row")):
+        report = quantize(descent, shipped(name), out, "--type", kind, "--force")
+        quantize(descent, shipped(name), asked, "--type", kind, "--scales", scales, "--force")
+        assert out.read_bytes() == asked.read_bytes() and bool(tiled_by_name(report)) == (scales == "tile")
+    report = quantize(descent, shipped("nrgpt-shakespeare"), out, "--type", "Q4_K", "--force")
+    assert not tiled_by_name(report) and "descent.scales" not in gguf.GGUFReader(out).fields
+    report = quantize(descent, shipped("nrgpt-listops"), out, "--type", "Q4_K", "--force")  # too narrow for it: Q8_0
+    assert "blk.0.attn_h.0.weight" in tiled_by_name(report)
+
+
+def test_what_is_q8_0_is_copied(descent, shipped, tmp_path):
+    """With scales by row as well: they become equal where that is asked for only."""
+    rows, again, tiles = tmp_path / "rows.gguf", tmp_path / "again.gguf", tmp_path / "tiles.gguf"
+    quantize(descent, shipped("nrgpt-shakespeare"), rows, "--type", "Q8_0", "--scales", "row")
+    quantize(descent, rows, again, "--type", "Q8_0")
+    assert again.read_bytes() == rows.read_bytes()
+    assert tiled_by_name(quantize(descent, rows, tiles, "--type", "Q8_0", "--scales", "tile"))
+    quantize(descent, tiles, again, "--type", "Q8_0", "--force")
+    assert again.read_bytes() == tiles.read_bytes()
 
 
 # ---- Importance ----------------------------------------------------------------------------------------------------

@@ -432,13 +432,28 @@ static bool advance(descent_batch *b, row *r)
     return !r->measuring;
 }
 
+size_t bucket_of(size_t number)
+{
+    size_t i = 0;
+    while (i + 1 < DESCENT_ROW_BUCKETS && number > (size_t)1 << i) i++;
+    return i;
+}
+
+static void count_row(descent_step_report *report, const row *r)
+{
+    size_t t = (size_t)r->where.step + 1;
+    report->rows++;
+    report->rows_by_step[bucket_of(t)]++;
+    report->steps_sum += t;
+}
+
 /* Takes out rows that have nothing left to do, and all rows of sequences that ended. */
 static void settle(descent_batch *b, size_t n, descent_step_report *report)
 {
     for (size_t i = 0; i < n; i++) {
         row *r = b->order[i];
         bool gone = advance(b, r);
-        report->rows += r->moved;
+        if (r->moved) count_row(report, r);
         if (gone && r->sequence->ended == DESCENT_OK) report->finished++;
         if (gone) r->x = NULL; /* marks it as gone until the rows are closed up */
     }

@@ -66,6 +66,9 @@ typedef struct tile {
  * whoever watches the products (importance.c). */
 void batch_set_kernels(descent_batch *b, const kernels *k);
 
+/* The bucket, of DESCENT_ROW_BUCKETS, that a number from 1 on counts in. */
+size_t bucket_of(size_t number);
+
 /* A row of the sequence only reads its energy at x(T): taken out now, it never will. */
 bool batch_measures(const descent_batch *b, const descent_sequence *s);
 

@@ -557,10 +557,16 @@ DESCENT_API void descent_batch_remove(descent_batch *batch, descent_sequence *se
 /* Rows enrolled now. */
 DESCENT_API size_t descent_batch_rows(const descent_batch *batch);
 
+/* Numbers counted by powers of two: in bucket i those above 2^(i-1) and up to 2^i, in the last all above 1,024. */
+enum { DESCENT_ROW_BUCKETS = 12 };
+
 typedef struct descent_step_report {
-    size_t rows;     /* rows advanced by this step */
-    size_t finished; /* rows that reached their depth and left */
-    size_t diverged; /* sequences that ended because a state was not finite */
+    size_t rows;                              /* rows advanced by this step */
+    size_t finished;                          /* rows that reached their depth and left */
+    size_t diverged;                          /* sequences that ended because a state was not finite */
+    size_t rows_by_step[DESCENT_ROW_BUCKETS]; /* of `rows`, by the step t, from 1, of the sub-layer they are in that gave them
+                                                 x(t) */
+    uint64_t steps_sum;                       /* these t, added */
 } descent_step_report;
 
 /* Advances every enrolled row that shares the earliest weights by one step, through one product per weight matrix: all
@@ -719,15 +725,14 @@ typedef struct descent_generation_options {
     void *user;
 } descent_generation_options;
 
-enum { DESCENT_ROW_BUCKETS = 12 };
-
 typedef struct descent_scheduler_state {
     size_t running, waiting;                     /* generations */
     size_t rows;                                 /* in the batch now */
     uint64_t steps;                              /* batch steps made */
     uint64_t row_steps;                          /* rows advanced, in all */
-    uint64_t steps_by_rows[DESCENT_ROW_BUCKETS]; /* of the steps, those that advanced more than 2^(i-1) and at most 2^i rows;
-                                                    the last: more than 1,024 */
+    uint64_t steps_by_rows[DESCENT_ROW_BUCKETS]; /* of the steps, by how many rows they advanced */
+    uint64_t rows_by_step[DESCENT_ROW_BUCKETS];  /* of the rows advanced, and */
+    uint64_t steps_sum;                          /* the sum of their t: both as in descent_step_report */
     uint64_t pauses;
     double seconds_since_step; /* since the last step was made or there was nothing to do */
     descent_cache_usage cache;

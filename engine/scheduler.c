@@ -154,18 +154,13 @@ static void bury_ended(descent_scheduler *s, bool cancels)
     s->failed_waiting = false;
 }
 
-static size_t row_bucket(size_t rows)
-{
-    size_t i = 0;
-    while (i + 1 < DESCENT_ROW_BUCKETS && rows > (size_t)1 << i) i++;
-    return i;
-}
-
 static void count_step(descent_scheduler *s, const descent_step_report *report)
 {
     s->counted.steps++;
     s->counted.row_steps += report->rows;
-    s->counted.steps_by_rows[row_bucket(report->rows)]++;
+    s->counted.steps_by_rows[bucket_of(report->rows)]++;
+    for (size_t i = 0; i < DESCENT_ROW_BUCKETS; i++) s->counted.rows_by_step[i] += report->rows_by_step[i];
+    s->counted.steps_sum += report->steps_sum;
     s->progress = monotonic_seconds();
 }
 

@@ -41,6 +41,9 @@ static const struct histogram_kind {
 };
 static const struct histogram_kind batch_rows = {"descent_batch_rows", "Rows advanced by one step of a batch.", powers_of_two,
                                                  11};
+static const struct histogram_kind row_step = {
+    "descent_row_step", "Step t, from 1 to T, that a row was advanced to, of each row of each step of a batch.", powers_of_two,
+    11};
 
 typedef struct histogram {
     uint64_t buckets[BOUNDS_MOST + 1]; /* [i]: values above bound i-1, up to bound i */
@@ -172,7 +175,7 @@ void metrics_observe(metrics *m, metrics_histogram which, double value)
 /* All schedulers together. */
 typedef struct scheduler_sums {
     uint64_t running, waiting, pauses, cache_bytes, cache_limit_bytes;
-    histogram rows;
+    histogram rows, row_step;
 } scheduler_sums;
 
 static scheduler_sums ask_schedulers(const metrics *m)
@@ -185,8 +188,12 @@ static scheduler_sums ask_schedulers(const metrics *m)
         sums.pauses += state.pauses;
         sums.cache_bytes += state.cache.bytes;
         sums.cache_limit_bytes += state.cache.byte_limit;
-        for (size_t k = 0; k < DESCENT_ROW_BUCKETS; k++) sums.rows.buckets[k] += state.steps_by_rows[k];
+        for (size_t k = 0; k < DESCENT_ROW_BUCKETS; k++) {
+            sums.rows.buckets[k] += state.steps_by_rows[k];
+            sums.row_step.buckets[k] += state.rows_by_step[k];
+        }
         sums.rows.sum += (double)state.row_steps;
+        sums.row_step.sum += (double)state.steps_sum;
     }
     return sums;
 }
@@ -293,6 +300,7 @@ static void put_all(FILE *out, const metrics *m)
     put_one(out, "descent_cache_limit_bytes", "gauge", "Most memory the caches may hold.", (double)sums.cache_limit_bytes);
     for (size_t i = 0; i < METRICS_HISTOGRAMS; i++) put_histogram(out, &kinds[i], &m->histograms[i]);
     put_histogram(out, &batch_rows, &sums.rows);
+    put_histogram(out, &row_step, &sums.row_step);
     put_header(out, "descent_build_info", "gauge", "1, labelled with the version and the instruction set in use.");
     (void)fputs("descent_build_info{", out);
     put_label(out, "version", descent_version());

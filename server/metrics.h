@@ -7,7 +7,8 @@
 
 typedef struct metrics metrics;
 
-/* What is observed, and when. descent_queue_seconds and descent_batch_rows are kept without being asked. */
+/* What is observed, and when. descent_queue_seconds, descent_batch_rows and descent_row_step are kept without
+ * being asked. */
 typedef enum metrics_histogram {
     METRICS_QUEUE_SECONDS,               /* by metrics_count_generation */
     METRICS_TIME_TO_FIRST_TOKEN_SECONDS, /* a generating request: from its arrival to the first token chosen for it */

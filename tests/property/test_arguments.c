@@ -256,6 +256,21 @@ static void sites(void **state)
     }
 }
 
+/* Ten tokens made each step of each sub-layer once. */
+static void check_steps(const setting *s, const size_t by_step[DESCENT_ROW_BUCKETS], uint64_t steps_sum)
+{
+    size_t wanted[DESCENT_ROW_BUCKETS] = {0}, sum = 0;
+    for (size_t k = 0; k < test_kinds(s->e.model.family); k++)
+        for (size_t t = 1; t <= sublayer_steps_at(s->e.depth, k); t++) {
+            size_t bucket = 0;
+            for (size_t bound = 1; bound < t; bound *= 2) bucket++;
+            wanted[bucket] += 10 * s->e.model.layers;
+            sum += 10 * s->e.model.layers * t;
+        }
+    for (size_t i = 0; i < DESCENT_ROW_BUCKETS; i++) assert_int_equal(by_step[i], wanted[i]);
+    assert_int_equal(steps_sum, sum);
+}
+
 static void caches_and_batches(void **state)
 {
     (void)state;
@@ -290,9 +305,9 @@ static void caches_and_batches(void **state)
         assert_int_equal(descent_batch_rows(s.batch), 0);
 
         /* Nothing to do is not an error. */
-        descent_step_report report = {9, 9, 9};
+        descent_step_report report = {.rows = 9, .finished = 9, .diverged = 9, .rows_by_step = {9}, .steps_sum = 9};
         expect_ok(descent_batch_step(s.batch, &report, &s.status), &s.status);
-        assert_int_equal(report.rows + report.finished + report.diverged, 0);
+        assert_int_equal(report.rows + report.finished + report.diverged + report.rows_by_step[0] + report.steps_sum, 0);
         descent_sequence *empty = drive_sequence(s.cache, s.e.depth, true, NULL, 0);
         expect_ok(descent_batch_add(s.batch, empty, 5, &added, &s.status), &s.status);
         assert_int_equal(added, 0);
@@ -300,15 +315,19 @@ static void caches_and_batches(void **state)
         descent_sequence_destroy(empty);
         descent_sequence_destroy(NULL);
 
-        /* Every step is counted once. */
-        size_t rows = 0, finished = 0;
+        /* Every step is counted once, and by its t. */
+        size_t rows = 0, finished = 0, by_step[DESCENT_ROW_BUCKETS] = {0};
+        uint64_t steps_sum = 0;
         expect_ok(descent_batch_add(s.batch, s.sequence, 10, &added, &s.status), &s.status);
         while (descent_batch_rows(s.batch) > 0) {
             expect_ok(descent_batch_step(s.batch, &report, &s.status), &s.status);
             rows += report.rows;
             finished += report.finished;
+            steps_sum += report.steps_sum;
+            for (size_t i = 0; i < DESCENT_ROW_BUCKETS; i++) by_step[i] += report.rows_by_step[i];
         }
         assert_int_equal(finished, 10);
+        check_steps(&s, by_step, steps_sum);
         assert_int_equal(rows, 10 * row_steps_at(&s.e.model, s.e.depth));
         assert_int_equal(descent_sequence_steps_run(s.sequence), rows);
 

@@ -79,9 +79,14 @@ static void texts_free(texts *t)
 static void check_sums(descent_scheduler *scheduler, uint64_t row_steps, uint64_t pauses)
 {
     descent_scheduler_state state = descent_scheduler_describe(scheduler);
-    uint64_t steps = 0;
-    for (size_t i = 0; i < DESCENT_ROW_BUCKETS; i++) steps += state.steps_by_rows[i];
+    uint64_t steps = 0, rows = 0;
+    for (size_t i = 0; i < DESCENT_ROW_BUCKETS; i++) {
+        steps += state.steps_by_rows[i];
+        rows += state.rows_by_step[i];
+    }
     assert_int_equal(state.steps, steps);
+    assert_int_equal(rows, row_steps);
+    assert_true(state.steps_sum >= rows);
     assert_int_equal(state.row_steps, row_steps);
     assert_int_equal(state.pauses, pauses);
     assert_int_equal(state.running + state.waiting + state.rows, 0);

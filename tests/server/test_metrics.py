@@ -16,7 +16,7 @@ NAMES = """descent_requests_running descent_requests_waiting descent_requests_to
     descent_prompt_tokens_total descent_cached_tokens_total descent_generated_tokens_total
     descent_drafted_tokens_total descent_accepted_tokens_total descent_token_steps_total descent_preemptions_total descent_cache_bytes descent_cache_limit_bytes descent_queue_seconds
     descent_time_to_first_token_seconds descent_inter_token_seconds descent_request_seconds descent_request_steps
-    descent_batch_rows descent_build_info process_cpu_seconds_total process_resident_memory_bytes process_open_fds
+    descent_batch_rows descent_row_step descent_build_info process_cpu_seconds_total process_resident_memory_bytes process_open_fds
     process_max_fds process_start_time_seconds""".split()
 
 
@@ -102,6 +102,16 @@ def asked(serve, shipped):
     return server
 
 
+def test_rows_are_counted_by_their_step(serve, shipped):
+    """Seven tokens of a prompt and two of the three that follow make each of five steps."""
+    server = serve([shipped(MODEL)])
+    assert request(server, "POST", "/v1/completions", completion(max_tokens=3, descent={"steps": 5, "draft_steps": 0})).status == 200
+    server.idle()
+    _, samples = scrape(server)
+    assert [samples["descent_row_step_bucket", f'le="{bound}"'] for bound in (1, 2, 4, 8, 1024)] == [9, 18, 36, 45, 45]
+    assert samples["descent_row_step_sum", None] == 9 * (1 + 2 + 3 + 4 + 5)
+
+
 def endpoint(path):
     if path.startswith("/v1/models/"):
         return "/v1/models/{id}"
@@ -127,6 +137,7 @@ def test_metrics_and_log_say_the_same(asked):
     assert samples["descent_queue_seconds_count", None] == sequences == 15
     assert samples["descent_batch_rows_sum", None] == samples["descent_token_steps_total", None]
     assert samples["descent_batch_rows_count", None] > 0
+    assert samples["descent_row_step_count", None] == samples["descent_batch_rows_sum", None]
 
     # One more than all but the scrape that is under way: its own line comes when it is over.
     scrapes = samples["descent_requests_total", 'endpoint="/metrics",code="200"']

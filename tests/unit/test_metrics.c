@@ -111,7 +111,9 @@ static void every_name_is_there_at_zero(void **state)
                                        "descent_request_steps_bucket{le=\"1\"}",
                                        "descent_request_steps_bucket{le=\"1024\"}",
                                        "descent_batch_rows_count",
-                                       "descent_batch_rows_bucket{le=\"1024\"}"};
+                                       "descent_batch_rows_bucket{le=\"1024\"}",
+                                       "descent_row_step_count",
+                                       "descent_row_step_bucket{le=\"1024\"}"};
     for (size_t i = 0; i < sizeof zero / sizeof zero[0]; i++) assert_value(*state, zero[i], 0);
     char build[256];
     (void)snprintf(build, sizeof build, "descent_build_info{version=\"%s\",isa=\"%s\"}", descent_version(), descent_isa());
@@ -235,10 +237,16 @@ static void schedulers_are_asked_and_added(void **state)
                                        .row_steps = 1300,
                                        .pauses = 2,
                                        .steps_by_rows = {2, 0, 1, [10] = 0, [11] = 2},
+                                       .rows_by_step = {700, 200, [3] = 400},
+                                       .steps_sum = 4100,
                                        .cache = {.bytes = 1000, .byte_limit = 5000}}};
-    descent_scheduler two = {
-        .state = {
-            .running = 1, .steps = 1, .row_steps = 2, .steps_by_rows = {0, 1}, .cache = {.bytes = 24, .byte_limit = 6000}}};
+    descent_scheduler two = {.state = {.running = 1,
+                                       .steps = 1,
+                                       .row_steps = 2,
+                                       .steps_by_rows = {0, 1},
+                                       .rows_by_step = {1, [11] = 1},
+                                       .steps_sum = 2001,
+                                       .cache = {.bytes = 24, .byte_limit = 6000}}};
     served_model items[2] = {{.scheduler = &one}, {.scheduler = &two}};
     const model_set models = {items, 2};
     metrics_set_models(*state, &models);
@@ -253,6 +261,12 @@ static void schedulers_are_asked_and_added(void **state)
     assert_value(*state, "descent_batch_rows_bucket{le=\"1024\"}", 4);
     assert_value(*state, "descent_batch_rows_count", 6);
     assert_value(*state, "descent_batch_rows_sum", 1302);
+    assert_value(*state, "descent_row_step_bucket{le=\"1\"}", 701);
+    assert_value(*state, "descent_row_step_bucket{le=\"4\"}", 901);
+    assert_value(*state, "descent_row_step_bucket{le=\"8\"}", 1301);
+    assert_value(*state, "descent_row_step_bucket{le=\"1024\"}", 1301);
+    assert_value(*state, "descent_row_step_bucket{le=\"+Inf\"}", 1302);
+    assert_value(*state, "descent_row_step_sum", 6101);
 }
 
 static void labels_are_escaped(void **state)

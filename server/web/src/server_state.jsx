@@ -49,11 +49,20 @@ function rate(name, before, now) {
   return grown >= 0 ? grown / (now.at - before.at) : null;
 }
 
+// What a step of the batch advanced between two samples, on average.
 function rowsAStep(before, now) {
   if (!before) return null;
   const grown = (name) => now.values.get(name) - before.values.get(name);
   const steps = grown("descent_batch_rows_count");
   return steps > 0 ? grown("descent_batch_rows_sum") / steps : 0;
+}
+
+// The same by the step t that the rows were at: [[upper bound, rows]]; null where the counters began anew.
+function rowsByStep(before, now) {
+  if (!before) return null;
+  const steps = now.values.get("descent_batch_rows_count") - before.values.get("descent_batch_rows_count");
+  const [old, list] = [before, now].map(({ values }) => apart(buckets(values, "descent_row_step")));
+  return steps >= 0 ? list.map(([bound, n], i) => [bound, steps ? (n - old[i][1]) / steps : 0]) : null;
 }
 
 export function ServerState({ active }) {
@@ -106,8 +115,9 @@ function Figures({ samples, now }) {
         <Line title="Cache, MiB" samples={samples} of={(_, sample) => sample.values.get("descent_cache_bytes") / 2 ** 20} />
       </div>
       <div class="charts">
-        <Histogram title="Rows of each step" list={apart(buckets(now.values, "descent_batch_rows"))} />
-        <Histogram title="T of requests" list={apart(buckets(now.values, "descent_request_steps"))} />
+        <Bars title="Batch by t: rows at each step of their descent, last 10 s" list={rowsByStep(past, now)} value={rough} />
+        <Bars title="Rows of each step, since the start" list={apart(buckets(now.values, "descent_batch_rows"))} value={integer} />
+        <Bars title="T of requests, since the start" list={apart(buckets(now.values, "descent_request_steps"))} value={integer} />
       </div>
       <Requests values={now.values} />
     </>
@@ -135,18 +145,20 @@ function Line({ title, samples, of, and, names = [title] }) {
   );
 }
 
-function Histogram({ title, list }) {
-  const most = Math.max(1, ...list.map(([, n]) => n));
-  const last = list.reduce((found, [, n], i) => (n ? i : found), 0);
+// Bars of [[upper bound, number]] up to the last that is not 0; null: not known.
+function Bars({ title, list, value }) {
+  const last = list?.findLastIndex(([, n]) => n) ?? -1;
+  const most = last < 0 ? 0 : Math.max(...list.map(([, n]) => n));
   return (
     <figure>
-      <figcaption>{title}, since the start</figcaption>
+      <figcaption>{title}</figcaption>
+      {last < 0 && <p class="hint">{list ? "none" : "–"}</p>}
       <ol class="bars">
-        {list.slice(0, last + 1).map(([bound, n], i) => (
+        {list?.slice(0, last + 1).map(([bound, n], i) => (
           <li key={bound}>
             <span class="name">{bound === Infinity ? `over ${list[i - 1][0]}` : i && list[i - 1][0] + 1 < bound ? `${list[i - 1][0] + 1}–${bound}` : bound}</span>
             <span class="bar"><span style={{ width: `${(100 * n) / most}%` }} /></span>
-            <span class="value">{integer(n)}</span>
+            <span class="value">{value(n)}</span>
           </li>
         ))}
       </ol>

@@ -147,7 +147,8 @@ class BatchOptions(Structure):
 
 
 class StepReport(Structure):
-    _fields_ = [("rows", c_size_t), ("finished", c_size_t), ("diverged", c_size_t)]
+    _fields_ = [("rows", c_size_t), ("finished", c_size_t), ("diverged", c_size_t), ("rows_by_step", c_size_t * ROW_BUCKETS),
+                ("steps_sum", c_uint64)]
 
 
 class Reading(Structure):
@@ -206,8 +207,8 @@ class GenerationOptions(Structure):
 class SchedulerState(Structure):
     _fields_ = [
         ("running", c_size_t), ("waiting", c_size_t), ("rows", c_size_t), ("steps", c_uint64), ("row_steps", c_uint64),
-        ("steps_by_rows", c_uint64 * ROW_BUCKETS), ("pauses", c_uint64), ("seconds_since_step", c_double),
-        ("cache", CacheUsage),
+        ("steps_by_rows", c_uint64 * ROW_BUCKETS), ("rows_by_step", c_uint64 * ROW_BUCKETS), ("steps_sum", c_uint64),
+        ("pauses", c_uint64), ("seconds_since_step", c_double), ("cache", CacheUsage),
     ]
 
 

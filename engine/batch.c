@@ -6,6 +6,7 @@
 #include "attention.h"
 #include "cpus.h"
 #include "exit.h"
+#include "kernels/packed.h"
 #include "motion.h"
 #include "sequence.h"
 #include "solver.h"
@@ -53,6 +54,20 @@ static float *lazy_zeros(size_t count, void **memory)
     return (float *)*memory + (behind ? (64 - behind) / sizeof(float) : 0);
 }
 
+/* Packed matrices meet 16 vectors at a time: beyond those more rows in a tile save nothing but meetings of threads, and cost
+ * memory. Others are walked along once for all rows. */
+static size_t tile_rows(const descent_batch *b)
+{
+    enum { ROWS_A_THREAD = 8, LEAST = 32 };
+    const descent_model *model = b->cache->model;
+    uint64_t bytes = 0;
+    for (size_t m = 0; m < model->n_matrices; m++)
+        if (model->matrices[m].packed) bytes += packed_bytes(model->matrices[m].packed);
+    size_t rows = ROWS_A_THREAD * (size_t)team_threads(b->team);
+    if (rows < LEAST) rows = LEAST;
+    return 2 * bytes > model->info.file_bytes && rows < b->work.rows ? rows : b->work.rows;
+}
+
 static bool make_workspace(descent_batch *b)
 {
     const descent_model *model = b->cache->model;
@@ -62,6 +77,7 @@ static bool make_workspace(descent_batch *b)
     size_t row_numbers = (WIDE_BUFFERS + 1) * w->wide_stride + HIDDEN_BUFFERS * w->hidden_stride;
     w->rows = MOST_NUMBERS / row_numbers < TILE_ROWS ? MOST_NUMBERS / row_numbers : TILE_ROWS;
     if (w->rows == 0) w->rows = 1;
+    w->most = tile_rows(b);
     size_t wide = w->rows * w->wide_stride, hidden = w->rows * w->hidden_stride;
     size_t terms = TILE_ROWS * DESCENT_MAX_TERMS;
     float *at = lazy_zeros((WIDE_BUFFERS + 1) * wide + HIDDEN_BUFFERS * hidden + 2 * ROW_SCRATCH * w->wide_stride + 2 * terms,
@@ -489,7 +505,7 @@ descent_code descent_batch_step(descent_batch *b, descent_step_report *report, d
     if (!reserve_readings(b, b->order, n))
         return descent_fail(status, DESCENT_NO_MEMORY, "no memory for logits of %u tokens on their way",
                             b->cache->model->info.vocab);
-    size_t most = b->work.rows;
+    size_t most = b->work.most;
     for (size_t i = 0; i < n; i++) reach_planes(b, b->order[i]);
     for (size_t i = 0; i < n; i += most) run_tile(b, b->order + i, n - i < most ? n - i : most);
     settle(b, n, &done);

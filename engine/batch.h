@@ -1,7 +1,7 @@
 /* batch.h: rows advanced together, as a family's step sees them.
  *
  * A batch holds its rows in order of sequence and position. A step takes those that may run and hands them to the family
- * in tiles of at most TILE_ROWS, in that order: a row's keys are written before a later row of its sequence reads them.
+ * in tiles of at most workspace.most, in that order: a row's keys are written before a later row of its sequence reads them.
  * Arrays of a tile are [rows][stride] with stride C, or the hidden width, rounded up to whole vectors and zero behind.
  */
 #ifndef DESCENT_BATCH_H
@@ -38,7 +38,8 @@ enum { ROW_SCRATCH = 2 * DESCENT_MAX_NSTEP + 2 };
 
 /* Arrays of a tile; which is which is the family's affair. */
 typedef struct workspace {
-    size_t rows;                   /* of a tile: TILE_ROWS, fewer where a model is so wide that they would take too much */
+    size_t rows;                   /* of an array: TILE_ROWS, fewer where a model is so wide that they would take too much */
+    size_t most;                   /* rows of a tile, at most those */
     float *wide[WIDE_BUFFERS];     /* [rows][wide_stride] */
     float *hidden[HIDDEN_BUFFERS]; /* [rows][hidden_stride] */
     size_t wide_stride, hidden_stride;

@@ -616,7 +616,11 @@ uint64_t gguf_release(gguf_file *file, const gguf_tensor *tensor)
     last = last / page * page;
     if (!file->mapping || first >= last) return 0;
     void *memory = (unsigned char *)file->mapping + (first - (uintptr_t)file->mapping);
-    /* MADV_DONTNEED, which POSIX's advice of that name need not be: memory that the file was read into is freed by it. */
+    /* Pages of the file that are only let go come back whenever a neighbour is read: so others that are nothing take their
+     * place, or where there may be no more mappings, they are let go. Memory that the file was read into is freed by both
+     * (MADV_DONTNEED is more than POSIX's advice of that name). */
+    if (mmap(memory, last - first, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED)
+        return last - first;
     return madvise(memory, last - first, MADV_DONTNEED) == 0 ? last - first : 0;
 }
 

@@ -188,7 +188,7 @@ static void nrgpt_final_norm(const descent_model *model, const float *x, float *
 
 enum wide { X, G, NEXT_X, NEXT_G, ATTENTION, FEED, QUERY, MIXED, INNER, INNER_VALUE, INNER_SLOPE, RATED };
 enum { OUTPUT = RATED, SCRATCH = QUERY, BACK_SUM = MIXED, BACK_SCRATCH = INNER }; /* at other times of a step */
-enum hidden { Z, VALUE, SLOPE, BACK };
+enum hidden { VALUE, SLOPE, BACK };
 enum term { TERM_ATTENTION, TERM_FEED_FORWARD };
 
 typedef float (*energies)[DESCENT_MAX_TERMS];
@@ -336,7 +336,7 @@ static size_t group_of(const attention_pass *p)
 
 /* ATTENTION = sum_h H_h (alpha_h u_h) = -grad_AT at g, the keys of the rows' planes held fixed.
  *
- * Few rows: a thread takes whole heads. Many rows use H_h often enough; then it is each product that is shared. */
+ * A thread takes whole heads, where there are as many as keep all of them busy; else it is each product that is shared. */
 static void attention_force(const tile *t, const float *g, bool gradient, energies energy)
 {
     const nrgpt *w = t->model->weights;
@@ -351,8 +351,8 @@ static void attention_force(const tile *t, const float *g, bool gradient, energi
         p.heads = w->heads - p.first < block ? w->heads - p.first : block;
         p.group = group_of(&p);
         size_t groups = (p.heads + p.group - 1) / p.group;
-        if (p.heads == w->heads && tile_even(t, groups)) {
-            tile_each(t, groups, w->heads * (products + attending), attend_whole, &p);
+        if (tile_even(t, groups)) {
+            tile_each(t, groups, p.heads * (products + attending), attend_whole, &p);
         } else {
             for (size_t h = 0; h < p.heads; h++)
                 tile_project_back(t, &w->h[p.first + h], g, stride, k->wide[QUERY] + h * t->n * stride, stride, false);
@@ -375,14 +375,14 @@ static void activate_inner(const void *arg, size_t i, unsigned thread)
     t->kernels->gelu(wide[INNER] + at, t->model->info.width, wide[INNER_VALUE] + at, wide[INNER_SLOPE] + at);
 }
 
-/* Hidden units [first, last) from `in`: Z = W in + b, VALUE = gelu(Z), SLOPE = gelu'(Z). */
+/* Hidden units [first, last) from `in`: VALUE = gelu(z), SLOPE = gelu'(z),  z = W in + b. */
 static void activate_hidden(const tile *t, const matrix *w, const float *bias, const float *in, size_t first, size_t last)
 {
     workspace *k = t->work;
     size_t hs = k->hidden_stride;
-    tile_project_rows(t, w, bias, in, k->wide_stride, k->hidden[Z], hs, first, last);
+    tile_project_rows(t, w, bias, in, k->wide_stride, k->hidden[VALUE], hs, first, last);
     for (size_t at = first; at < t->n * hs; at += hs)
-        t->kernels->gelu(k->hidden[Z] + at, last - first, k->hidden[VALUE] + at, k->hidden[SLOPE] + at);
+        t->kernels->gelu(k->hidden[VALUE] + at, last - first, k->hidden[VALUE] + at, k->hidden[SLOPE] + at);
 }
 
 /* Hidden units of -|gelu(W in + b)|^2: BACK = gelu(z) gelu'(z), half the gradient with respect to -z. `layer` is in and W. */

@@ -146,6 +146,21 @@ def test_every_line_has_its_figures(golden, told):
     assert memory["ratio"] == pytest.approx(memory["resident_bytes"] / (memory["file_bytes"] + memory["cache_bytes"]), rel=1e-3)
 
 
+def test_a_prompt_takes_memory_for_few_rows_at_a_time(tmp_path, told):
+    """What it takes beside the cache is that of a tile, which one of 200 tokens has no more of than one of 40: here a row of a
+    tile has some 100 KB."""
+    model = tmp_path / "wide.gguf"
+    subprocess.run([sys.executable, ROOT / "tools" / "generate_model.py", "nrgpt", model, "--type", "q8_0", "--tokenizer", "none",
+                    "--width", "64", "--heads", "1", "--hidden", "8192", "--vocab", "96", "--steps", "1", "--context", "256"], check=True,
+                   stdout=subprocess.DEVNULL, timeout=300)
+
+    def beside_cache(context):
+        memory = told(model, "--only", "memory", "--contexts", str(context), *FAST)["memory"]
+        return memory["resident_bytes"] - memory["cache_bytes"]
+
+    assert beside_cache(200) - beside_cache(40) < 4e6
+
+
 def test_what_a_model_cannot_do_is_left_out(golden, told):
     def lines(name):
         return [x["what"] for x in told(golden(name), "--contexts", "8", "--batches", "2", *FAST)["lines"]]

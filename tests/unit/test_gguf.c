@@ -718,6 +718,50 @@ static void reads_a_file(void **state)
     refuse_path_by(gguf_read, here->path, DESCENT_LIMIT, "memory of this machine");
 }
 
+/* Whether there is something to be read at an address, as the system says that copies a byte from there. */
+static bool is_there(const void *at)
+{
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    bool there = write(ends[1], at, 1) == 1;
+    assert_true(there || errno == EFAULT);
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+    return there;
+}
+
+/* Of a tensor given back nothing remains that reading its neighbours could bring to memory again. */
+static void gives_back_a_tensor(void **state)
+{
+    enum { COLUMNS = 1 << 15, ROWS = 3 };
+    static float values[ROWS * COLUMNS];
+    static const char *const names[] = {"before", "between", "behind"};
+    static const opener openers[] = {gguf_open, gguf_read};
+    scratch *here = *state;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), most = sizeof values, least = sizeof values - 2 * page;
+    gguf_writer *writer = gguf_writer_create();
+    for (size_t i = 0; i < ROWS * COLUMNS; i++) values[i] = (float)i;
+    for (size_t i = 0; i < 3; i++)
+        gguf_writer_tensor(writer, names[i], GGUF_WRITER_F32, 2, (const uint64_t[]){COLUMNS, ROWS}, values);
+    gguf_writer_save(writer, here->path);
+    gguf_writer_destroy(writer);
+    for (size_t o = 0; o < 2; o++) {
+        gguf_file *file = NULL;
+        assert_int_equal(openers[o](here->path, &file, NULL), DESCENT_OK);
+        const gguf_tensor *t = gguf_find_tensor(file, names[1]);
+        const unsigned char *data = t->data;
+        assert_true(is_there(data + page) && is_there(data + least));
+        uint64_t given = gguf_release(file, t);
+        assert_true(given >= least && given <= most);
+        assert_null(t->data);
+        assert_false(is_there(data + page) || is_there(data + least));
+        assert_memory_equal(gguf_find_tensor(file, names[0])->data, values, sizeof values);
+        assert_memory_equal(gguf_find_tensor(file, names[2])->data, values, sizeof values);
+        gguf_close(file);
+        assert_false(is_there(data + page));
+    }
+}
+
 /* Writes the header of `writer` and makes the file `size` bytes long without writing the rest. */
 static void save_sparse(gguf_writer *writer, const char *path, off_t size)
 {
@@ -791,6 +835,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(refuses_what_is_no_file, make_scratch, remove_scratch),
         cmocka_unit_test_setup_teardown(maps_a_file, make_scratch, remove_scratch),
         cmocka_unit_test_setup_teardown(reads_a_file, make_scratch, remove_scratch),
+        cmocka_unit_test_setup_teardown(gives_back_a_tensor, make_scratch, remove_scratch),
         cmocka_unit_test_setup_teardown(opens_a_file_larger_than_4_gib, make_scratch, remove_scratch),
         cmocka_unit_test_setup_teardown(bounds_the_header_of_a_huge_file, make_scratch, remove_scratch),
     };

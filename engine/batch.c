@@ -261,7 +261,7 @@ bool batch_measures(const descent_batch *b, const descent_sequence *s)
 /* Every token that this one reads must have every plane it reads: histories begin at step 0 unless told otherwise. */
 static descent_code check_origins(const descent_sequence *s, size_t position, descent_status *status)
 {
-    if (!s->has_starts) return DESCENT_OK;
+    if (!s->has_starts || sequence_reads_last(s)) return DESCENT_OK;
     uint32_t own = sequence_page(s, position)->origin[position % PAGE_TOKENS];
     if (sequence_progress(s, position) > own) own = sequence_progress(s, position);
     for (size_t j = 0; j < position; j++) {
@@ -286,7 +286,7 @@ static descent_code reserve(const descent_sequence *s, size_t position, descent_
 {
     size_t block = position / PAGE_TOKENS;
     for (size_t k = measures(s) ? 0 : block; k <= block; k++) {
-        descent_code code = page_reserve(s->cache, s->pages[k], sequence_needs(s), status);
+        descent_code code = page_reserve(s->cache, s->pages[k], sequence_needs(s, k), status);
         if (code != DESCENT_OK) return code;
     }
     return DESCENT_OK;
@@ -343,7 +343,7 @@ descent_code descent_batch_add(descent_batch *b, descent_sequence *s, size_t mos
     if (s->batch && s->batch != b) return descent_fail(status, DESCENT_BAD_ARGUMENT, "the sequence has rows in another batch");
     descent_code code = descent_sequence_state_code(s, status);
     if (code != DESCENT_OK) return code;
-    uint64_t needed = pages_bytes(b->cache->model, b->cache->page_type, s->length, sequence_needs(s));
+    uint64_t needed = sequence_bytes(s, s->length);
     if (needed > b->cache->byte_limit)
         return descent_fail(status, DESCENT_LIMIT,
                             "a sequence of length %zu at this depth needs %" PRIu64
@@ -351,6 +351,7 @@ descent_code descent_batch_add(descent_batch *b, descent_sequence *s, size_t mos
                             s->length, needed, b->cache->byte_limit);
     sequence_count(s);
     if (!s->batch) s->next_row = s->finished;
+    if (sequence_reads_last(s)) most = most > 0 && s->rows == 0; /* the next token reads what this one comes to */
     size_t index = insertion(b, s), done = 0, position = s->next_row;
     for (; position < s->length && done < most && b->n < b->max_rows; position++) {
         const page *p = sequence_page(s, position);
@@ -375,11 +376,10 @@ descent_code descent_batch_add(descent_batch *b, descent_sequence *s, size_t mos
 /* Fills `order` with the rows that run now. Returns their number. */
 static size_t choose_rows(descent_batch *b)
 {
-    const descent_model *model = b->cache->model;
     uint32_t group = UINT32_MAX;
     for (size_t i = 0; i < b->n; i++) {
         row *r = &b->rows[i];
-        r->where = model->family->progression->locate(model, r->sequence->depth, r->progress);
+        r->where = sequence_place(r->sequence, r->progress);
         r->moved = r->stops = r->solved = false;
         r->sequence->scan_level = UINT32_MAX;
         if (r->where.group < group) group = r->where.group;
@@ -435,7 +435,7 @@ static bool advance(descent_batch *b, row *r)
         r->spent++;
         r->progress = r->stops ? model->family->progression->leave(model, s->depth, r->progress) : r->progress + 1;
     }
-    bool done = r->progress >= s->total || (model->info.deepens && r->stops);
+    bool done = r->progress >= sequence_total(s, r->position) || (model->info.deepens && r->stops);
     if (sequence_resumes(s) || done) {
         p->unsolved[slot] = done && !r->stops && s->seed.solver.method != DESCENT_SOLVER_PLAIN;
         p->progress[slot] = r->progress;
@@ -544,14 +544,14 @@ static descent_code check_reading(const descent_batch *b, const descent_reading 
         return descent_fail(status, DESCENT_BAD_ARGUMENT, "position %zu of a sequence of %zu tokens", reading->position,
                             s->length);
     if (s->ended != DESCENT_OK && reading->position >= s->ended_position) return descent_sequence_state_code(s, status);
-    uint32_t progress = sequence_progress(s, reading->position);
+    uint32_t progress = sequence_progress(s, reading->position), total = sequence_total(s, reading->position);
     if (!sequence_done(s, reading->position) && !early)
         return descent_fail(status, DESCENT_BAD_ARGUMENT, "token %zu has done %u of its %u row steps", reading->position,
-                            progress, s->total);
-    if (progress > s->total)
+                            progress, total);
+    if (progress > total)
         return descent_fail(status, DESCENT_BAD_ARGUMENT,
                             "token %zu was computed to row step %u, deeper than %u: truncate the sequence and append it again",
-                            reading->position, progress, s->total);
+                            reading->position, progress, total);
     return DESCENT_OK;
 }
 

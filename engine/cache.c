@@ -3,6 +3,7 @@
 #include "cache.h"
 
 #include "exit.h"
+#include "history.h"
 #include "motion.h"
 #include "solver.h"
 #include "status.h"
@@ -83,6 +84,7 @@ static uint64_t page_hash(const descent_cache *cache, const page *parent, const 
     memcpy(&threshold, &seed->exit.threshold, sizeof threshold);
     hash = hash_mix(hash_mix(hash, (uint64_t)seed->exit.criterion << 32 | threshold), seed->exit.first);
     hash = hash_mix(hash, (uint64_t)seed->exit.min_steps << 16 | seed->exit.check_every);
+    hash = hash_mix(hash, (uint64_t)seed->history.policy << 32 | seed->history.prompt_steps);
     for (int k = 0; k < DESCENT_MAX_KINDS; k++) hash = hash_mix(hash, seed->depth.steps[k]);
     for (int i = 0; i < PAGE_TOKENS; i++) hash = hash_mix(hash, tokens[i]);
     return hash_mix(hash, cache->key);
@@ -91,7 +93,8 @@ static uint64_t page_hash(const descent_cache *cache, const page *parent, const 
 static bool seeds_equal(const page_seed *a, const page_seed *b)
 {
     return a->share_group == b->share_group && !memcmp(&a->depth, &b->depth, sizeof a->depth) &&
-           motions_equal(&a->motion, &b->motion) && solvers_equal(&a->solver, &b->solver) && exits_equal(&a->exit, &b->exit);
+           motions_equal(&a->motion, &b->motion) && solvers_equal(&a->solver, &b->solver) && exits_equal(&a->exit, &b->exit) &&
+           histories_equal(&a->history, &b->history);
 }
 
 page *page_find(const descent_cache *cache, const page *parent, const page_seed *seed, const uint32_t *tokens)

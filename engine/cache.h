@@ -5,7 +5,11 @@
  * reader multiplies with a plane of a page as one matrix of all slots, so the last state is put into its slot of every plane
  * from T_j on that some token of the page comes to; these are the `reached` ones, filled as they are reached. Once all tokens
  * of a page have stopped the page is *settled*: planes past the deepest T_j are given back, and in the last one, where every
- * slot holds its token's last state, it is read at every further step. So history costs what was computed, not T.
+ * slot holds its token's last state, it is read at every further step. So history costs what was computed, not T. A prompt's
+ * token whose T is less than that of later tokens which read it (the history LATEST) has stopped at its T.
+ *
+ * Where only last states are read (LAST) a page has one plane, in which each token stands as it is: g(t) of one on its way, for
+ * itself, its last state of one that is done.
  *
  * A full page whose tokens are finished may be *published*: found again by anybody who has the same tokens behind the same
  * parent page and the same seed. Published pages never lose or alter a plane; where the model deepens they gain some.
@@ -26,6 +30,7 @@ typedef struct page_seed {
     descent_motion motion;
     descent_solver solver;
     descent_exit exit; /* all zero where no token of the page may stop early */
+    descent_history history; /* of history_seed */
     uint64_t share_group;
 } page_seed;
 

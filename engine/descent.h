@@ -181,6 +181,27 @@ typedef struct descent_solver {
     float residual;               /* finite, 0 or more; 0: never */
 } descent_solver;
 
+/* What a later token reads of an earlier one, j, which was computed to the depth T_j. LATEST and LAST, and prompt_steps, are of
+ * NRGPT, and without Anderson's method. */
+typedef enum descent_history_policy {
+    DESCENT_HISTORY_OWN = 0, /* at step t g_j(t); of a token that stopped early, and where t is more, its last state */
+    DESCENT_HISTORY_LATEST,  /* at step t g_j(min(t, T_j)): OWN, where no T_j is less than the later token's T */
+    DESCENT_HISTORY_LAST     /* at every step g_j(T_j). Itself, where it sees itself, a token reads as it stands. Tokens of a
+                                sequence run one after another, and their pages hold one plane, whatever T is; but x(t) is
+                                another at every T: where T changes, tokens are computed anew and pages of equal T are shared */
+} descent_history_policy;
+
+typedef struct descent_history {
+    descent_history_policy policy;
+    uint32_t prompt_steps; /* T of the tokens before position `prompt`; 0: that of all. With OWN not less than that. */
+    uint32_t prompt;       /* generations and sweeps fill this in: the prompt's length less one. Where prompt_steps changes what
+                              tokens are, pages that hold any from here on are shared with nobody: as part of a prompt these
+                              tokens would be others */
+} descent_history;
+
+/* "own", "latest", "last"; NULL of a number that is no policy. */
+DESCENT_API const char *descent_history_name(descent_history_policy policy);
+
 /* ---- Model ----------------------------------------------------------------------------------------------------- */
 
 typedef struct descent_model descent_model;
@@ -204,8 +225,8 @@ typedef struct descent_model_info {
     uint32_t kinds;          /* kinds of sub-layer: 1..DESCENT_MAX_KINDS */
     const char *kind_names[DESCENT_MAX_KINDS]; /* "block"; or "attention", "mlp" */
     descent_depth trained; /* the depth the checkpoint was trained at, the default everywhere; 0 for a kind that has no T */
-    bool deepens;          /* tokens computed at T serve as they are at other depths, and are deepened in place;
-                              otherwise another depth recomputes every token */
+    bool deepens;          /* tokens computed at T serve as they are at other depths, and are deepened in place (but see
+                              descent_history); otherwise another depth recomputes every token */
     uint32_t terms[DESCENT_MAX_KINDS]; /* energy terms of a sub-layer of each kind: 0 (it has no energy) .. DESCENT_MAX_TERMS */
     const char *term_names[DESCENT_MAX_KINDS][DESCENT_MAX_TERMS]; /* "attention", "feed_forward"; ... */
 } descent_model_info;
@@ -355,6 +376,7 @@ typedef struct descent_sequence_options {
     descent_motion motion;
     descent_solver solver;
     descent_exit exit;    /* of a model that descends an energy; prefixes are shared between equal ones, and equal motions */
+    descent_history history;
     uint64_t share_group; /* prefixes are shared within a group of equal numbers only */
     bool no_sharing;      /* neither find pages of others nor offer its own */
 } descent_sequence_options;
@@ -381,9 +403,10 @@ DESCENT_API descent_code descent_sequence_append(descent_sequence *sequence, con
  * room for a copy of it. */
 DESCENT_API descent_code descent_sequence_truncate(descent_sequence *sequence, size_t count, descent_status *status);
 
-/* Changes T for the tokens not yet at that depth and those to come. Where the model deepens (descent_model_info.deepens),
- * tokens at a smaller depth become unfinished and go on from where they stand, tokens at a larger one stay and serve as
- * history; otherwise every token starts again, and the sequence looks for shared pages at its new depth. */
+/* Changes T for the tokens not yet at that depth and those to come. Where the model deepens (descent_model_info.deepens) and the
+ * history is OWN, tokens at a smaller depth become unfinished and go on from where they stand, tokens at a larger one stay and
+ * serve as history; otherwise every token starts again, and the sequence looks for shared pages at its new depth. The T of
+ * history.prompt_steps stays. */
 DESCENT_API descent_code descent_sequence_set_depth(descent_sequence *sequence, descent_depth depth, descent_status *status);
 DESCENT_API descent_depth descent_sequence_depth(const descent_sequence *sequence);
 
@@ -502,7 +525,7 @@ DESCENT_API descent_code descent_sequence_intervene(descent_sequence *sequence, 
 /* Lets a token that has not begun start its descent at `site` with state x (C finite numbers, copied) instead of step 0
  * from its embedding: the steps before are not run. Allowed at any step of a model that deepens, at step 0 of any
  * sub-layer of one that does not (a later step needs the sub-layer's input as well: intervene instead). A token that starts at
- * step k serves as history only for tokens that start at k or later. */
+ * step k serves as history only for tokens that start at k or later, but where the history is LAST. */
 DESCENT_API descent_code descent_sequence_start(descent_sequence *sequence, descent_site site, const float *x,
                                                 descent_status *status);
 
@@ -703,11 +726,12 @@ typedef struct descent_generation_options {
     descent_motion motion;     /* as in descent_sequence_options */
     descent_solver solver;     /* the same */
     descent_exit exit;         /* the same */
+    descent_history history;   /* the same; its `prompt` is not looked at */
     int draft_steps;           /* steps after which a token's state is asked what may follow, and again after so many more, so
                                   that the next token begins before this one has finished: faster where the guess is mostly
                                   right, the text the same. 0: never, else below the depth; DESCENT_DRAFT_AUTO: whatever is
                                   measured to be fastest, or never. Nothing is drafted where tokens are observed or may stop
-                                  early, or while the batch is large */
+                                  early, with the history LAST, or while the batch is large */
     uint64_t share_group;
     bool read_prompt;    /* `chosen` is also called for every prompt position but the last, in order, before the first token
                             (and for the last where limit is 0); such a generation shares no pages */
@@ -805,7 +829,7 @@ DESCENT_API descent_token_cost descent_cost_token(const descent_model_cost *cost
 /* ---- Compute scaling --------------------------------------------------------------------------------------------- */
 
 /* What does T buy? A *sweep* runs one input at several depths and measures each: how well the model predicts the input's tokens
- * there, how far their descents have come, and what it took. Where the model deepens it is one pass: the tokens go down to the
+ * there, how far their descents have come, and what it took. Where tokens are deepened it is one pass: the tokens go down to the
  * smallest T, are read, and go on to the next, so that a sweep takes the steps of its largest T and one reading for each;
  * elsewhere every depth computes the input anew. Sweeps run on a scheduler beside generations, as these do: many at once share
  * products, they begin, pause and are cancelled like them, and what is measured is the same, bit for bit, whatever ran beside
@@ -877,9 +901,9 @@ typedef struct descent_sweep_options {
     size_t first; /* the first position predicted, 1 .. count - 1: 1 of a text; of an answer behind a prompt its first token */
     const descent_depth *depths; /* [n_depths], copied: 1 .. DESCENT_SWEEP_DEPTHS, in any order; {0}: the trained depth */
     size_t n_depths;
-    descent_sequence_options how; /* motion, exit, ... and share_group; its depth is not looked at. Pages before the first
-                                     token that predicts are shared as other sequences' are, unless no_sharing, and with an exit
-                                     none */
+    descent_sequence_options how; /* motion, exit, ... and share_group; its depth is not looked at, nor history.prompt: tokens
+                                     before the first that predicts take prompt_steps. Pages before that token are shared as
+                                     other sequences' are, unless no_sharing, and with an exit or prompt_steps none */
     bool energy, convergence;     /* whether these are measured: they take time */
     float threshold;              /* of r: 0 or more */
     uint64_t experiment;          /* sweeps of an equal number are not others to each other (descent_sweep_result.shared) */
@@ -894,10 +918,10 @@ typedef struct descent_sweep_options {
 DESCENT_API descent_code descent_scheduler_sweep(descent_scheduler *scheduler, const descent_sweep_options *options,
                                                  descent_generation **sweep, descent_status *status);
 
-/* Row steps that a sweep of `tokens` tokens run takes at most: of the largest T where the model deepens, else of all together.
- * Any thread; saturates at UINT64_MAX. */
+/* Row steps that a sweep of `tokens` tokens run takes at most: of the largest T where the model deepens and the history
+ * (NULL: so) is OWN, else of all together. Any thread; saturates at UINT64_MAX. */
 DESCENT_API uint64_t descent_sweep_steps(const descent_model *model, const descent_depth *depths, size_t n_depths,
-                                         uint64_t tokens);
+                                         const descent_history *history, uint64_t tokens);
 
 /* What is reported of a depth. */
 typedef enum descent_metric {

@@ -120,7 +120,7 @@ static bool weighed_later(const tile *t, const row *r)
 
 static bool asks(const tile *t, const row *r)
 {
-    return r->moved && !weighed_later(t, r) && due(t, r, r->where.step + 1);
+    return r->moved && !r->stops && !weighed_later(t, r) && due(t, r, r->where.step + 1);
 }
 
 bool tile_asks(const tile *t)

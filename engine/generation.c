@@ -127,8 +127,10 @@ descent_code generation_create(const descent_model *model, const descent_generat
                                          .motion = options->motion,
                                          .solver = options->solver,
                                          .exit = options->exit,
+                                         .history = options->history,
                                          .share_group = options->share_group,
                                          .no_sharing = options->read_prompt || options->observe || options->reach};
+    sequence.history.prompt = (uint32_t)options->prompt_count - 1;
     if ((code = sequence_complete_options(model, &sequence, status)) != DESCENT_OK) return code;
     if ((code = check_drafts(info, options, sequence.depth, status)) != DESCENT_OK) return code;
     size_t room = info->context + (size_t)1 - options->prompt_count; /* a full context still gives one token */
@@ -139,14 +141,14 @@ descent_code generation_create(const descent_model *model, const descent_generat
     g->read_prompt = options->read_prompt;
     g->background = options->background;
     bool drafts = info->deepens && !options->observe && !options->reach && sequence.exit.criterion == DESCENT_EXIT_NONE &&
-                  sequence.solver.method == DESCENT_SOLVER_PLAIN;
+                  sequence.solver.method == DESCENT_SOLVER_PLAIN && sequence.history.policy != DESCENT_HISTORY_LAST;
     g->draft_steps = drafts ? options->draft_steps : 0;
     g->observe = options->observe;
     g->observe_from = options->observe_prompt ? 0 : g->prompt_count - 1;
     g->calls = options->calls;
     g->user = options->user;
     code = copy_arrays(g, options, status);
-    if (code == DESCENT_OK) code = reach_copy(model, sequence.depth, options->reach, g->prompt_count, &g->reach, status);
+    if (code == DESCENT_OK) code = reach_copy(model, &sequence, options->reach, g->prompt_count, &g->reach, status);
     if (code != DESCENT_OK) {
         generation_free(g);
         return code;
@@ -182,9 +184,9 @@ size_t generation_most_held(const descent_generation *g)
     return g->limit > 0 ? g->most - 1 : g->most;
 }
 
-page_needs generation_needs(const descent_generation *g, const descent_model *model)
+page_needs generation_needs(const descent_generation *g, const descent_model *model, size_t block)
 {
-    return needs_of(model, &g->options, g->observe);
+    return needs_of(model, &g->options, g->observe, block);
 }
 
 /* ---- Its sequence ------------------------------------------------------------------------------------------------ */

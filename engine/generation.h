@@ -75,8 +75,8 @@ void generation_free(descent_generation *g);
 
 /* Tokens whose states it may come to hold. The last one chosen is not among them. */
 size_t generation_most_held(const descent_generation *g);
-/* What its pages need. */
-page_needs generation_needs(const descent_generation *g, const descent_model *model);
+/* What its page `block` needs. */
+page_needs generation_needs(const descent_generation *g, const descent_model *model, size_t block);
 
 /* Makes the sequence of its text, nothing computed. Fails with DESCENT_LIMIT or DESCENT_NO_MEMORY, no memory held. */
 descent_code generation_begin(descent_generation *g, descent_cache *cache, descent_status *status);

@@ -505,15 +505,15 @@ static void slopes(const tile *t)
     tile_slopes(t, &norm, k->wide[X], k->wide[FEED], k->wide[RATED], NULL);
 }
 
-/* Rows that only read their energy at x(T) need plane T of earlier tokens that stopped at T: its contents follow from the
- * states that those tokens keep. */
+/* Rows that only read their energy at x(T) need plane T of earlier tokens that ended at T: its contents follow from the states
+ * that those tokens keep. Where last states are read they are there. */
 static void complete_plane(const tile *t, const row *r)
 {
     size_t C = t->model->info.width;
     float *g = t->work->wide[NEXT_G];
-    for (size_t j = 0; j < r->position; j++) {
+    for (size_t j = 0; j < r->position && !sequence_reads_last(r->sequence); j++) {
         const page *p = sequence_page(r->sequence, j);
-        if (p->progress[j % PAGE_TOKENS] != r->where.plane) continue;
+        if (p->progress[j % PAGE_TOKENS] != r->where.plane || !sequence_done(r->sequence, j)) continue;
         row earlier = {.sequence = r->sequence, .position = j, .where = r->where, .measuring = true};
         normalize(t->model, page_state(t->cache, p, j % PAGE_TOKENS), g);
         (void)tile_write_key(t, &earlier, r->where.plane, 0, g, C);
@@ -529,6 +529,16 @@ static void write_keys(const tile *t, const float *g)
     }
 }
 
+/* Writes g of x(t+1), the last state of a row, into a plane. What the page cannot hold ends the sequence at step t+1, which
+ * would have read it: a row that can go on is left to come there. */
+static bool write_last(const tile *t, size_t i, uint32_t plane, bool goes_on)
+{
+    row next = *t->rows[i];
+    next.measuring = goes_on;
+    next.where.step++;
+    return tile_write_key(t, &next, plane, 0, t->work->wide[NEXT_G] + i * t->work->wide_stride, t->model->info.width);
+}
+
 /* Tokens that stop are read at their last state, g of x(t+1), from plane t+1 on. */
 static void stop_early(const tile *t)
 {
@@ -536,12 +546,26 @@ static void stop_early(const tile *t)
     tile_decide(t, k->wide[G], k->wide[NEXT_G]);
     tile_decide_by_logits(t, k->wide[X], k->wide[NEXT_X], k->wide[QUERY]);
     for (size_t i = 0; i < t->n; i++) {
-        row *r = t->rows[i], asking = *r;
-        asking.measuring = true; /* what the page cannot hold ends the sequence at the step that would read it */
-        const float *g = k->wide[NEXT_G] + i * k->wide_stride;
-        if (!r->moved) continue; /* it has stopped before this step, which wrote its last state as its key */
-        r->stops = r->stops && tile_write_key(t, &asking, r->where.plane + 1, 0, g, t->model->info.width);
+        row *r = t->rows[i];
+        const descent_sequence *s = r->sequence;
+        if (!r->moved || !r->stops) continue; /* one that stopped before this step has its last state as its key */
+        if (!sequence_reads_last(s))
+            r->stops = write_last(t, i, r->where.plane + 1, r->progress + 1 < sequence_total(s, r->position));
     }
+}
+
+/* The row's descent ends with this step, and nothing but its last state will be read of it. */
+static bool leaves_last(const row *r)
+{
+    const descent_sequence *s = r->sequence;
+    return sequence_reads_last(s) && r->moved && (r->stops || r->progress + 1 >= sequence_total(s, r->position));
+}
+
+static bool any_leaves_last(const tile *t)
+{
+    for (size_t i = 0; i < t->n; i++)
+        if (leaves_last(t->rows[i])) return true;
+    return false;
 }
 
 /* Energies behind the step are for rows that make one. */
@@ -596,10 +620,12 @@ static void nrgpt_step(tile *t)
     if (t->watch & DESCENT_OBSERVE_SLOPE) slopes(t);
     tile_scatter(t, k->wide[NEXT_X]);
     bool asks = tile_asks(t);
-    for (size_t i = 0; (t->watch || asks) && i < t->n; i++)
+    for (size_t i = 0; (t->watch || asks || any_leaves_last(t)) && i < t->n; i++)
         normalize(t->model, k->wide[NEXT_X] + i * ws, k->wide[NEXT_G] + i * ws);
     if (asks) stop_early(t);
     if (t->watch) observe(t);
+    for (size_t i = 0; i < t->n; i++) /* it takes the place of g(t), which energies at x(t+1) have read up to here */
+        if (leaves_last(t->rows[i])) (void)write_last(t, i, 0, false);
 }
 
 static bool nrgpt_rate(const descent_model *model, uint32_t layer, uint32_t kind, uint32_t step, descent_rate *found)

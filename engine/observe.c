@@ -67,7 +67,8 @@ descent_code descent_sequence_intervene(descent_sequence *s, descent_site site, 
     descent_code code = outside_batch(s, "intervene", status);
     if (code != DESCENT_OK) return code;
     if (how > DESCENT_ADD_G) return descent_fail(status, DESCENT_BAD_ARGUMENT, "intervention %d; expected 0 to 3", (int)how);
-    if ((code = site_check(s->cache->model, s->depth, site, values, &progress, status)) != DESCENT_OK) return code;
+    descent_depth depth = sequence_token_depth(s, site.position);
+    if ((code = site_check(s->cache->model, depth, site, values, &progress, status)) != DESCENT_OK) return code;
     if (site.position < s->length && sequence_progress(s, site.position) > progress)
         return descent_fail(status, DESCENT_BAD_ARGUMENT, "token %zu has run step %u already: intervene before it does",
                             site.position, site.step);
@@ -141,7 +142,8 @@ descent_code descent_sequence_start(descent_sequence *s, descent_site site, cons
     if (code != DESCENT_OK) return code;
     if (site.position >= s->length)
         return descent_fail(status, DESCENT_BAD_ARGUMENT, "position %zu of a sequence of %zu tokens", site.position, s->length);
-    if ((code = site_check(model, s->depth, site, x, &progress, status)) != DESCENT_OK) return code;
+    descent_depth depth = sequence_token_depth(s, site.position);
+    if ((code = site_check(model, depth, site, x, &progress, status)) != DESCENT_OK) return code;
     if (!model->info.deepens && site.step != 0)
         return descent_fail(status, DESCENT_UNSUPPORTED,
                             "a %s token starts at step 0 of a sub-layer, whose input is its x; step %u needs that "

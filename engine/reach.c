@@ -2,6 +2,7 @@
  * scheduler's for the rest; a paused generation is reached into again in its new sequence. */
 #include "reach.h"
 
+#include "history.h"
 #include "random.h"
 #include "sequence.h"
 #include "status.h"
@@ -14,8 +15,8 @@ enum { MOST_CHANGES = 4096, NOISE_STEP = UINT16_MAX }; /* the step of no motion'
 
 /* ---- What was asked ---------------------------------------------------------------------------------------------- */
 
-static descent_code check_start(const descent_model *model, descent_depth depth, const descent_reach *asked, size_t i,
-                                size_t count, descent_status *status)
+static descent_code check_start(const descent_model *model, const descent_sequence_options *how, const descent_reach *asked,
+                                size_t i, size_t count, descent_status *status)
 {
     const descent_state *s = &asked->starts[i];
     uint32_t progress;
@@ -26,6 +27,7 @@ static descent_code check_start(const descent_model *model, descent_depth depth,
         if (asked->starts[k].site.position == s->site.position)
             return descent_fail(status, DESCENT_BAD_ARGUMENT, "starts %zu and %zu are both of position %zu", k, i,
                                 s->site.position);
+    descent_depth depth = history_depth(&how->history, how->depth, s->site.position);
     descent_code code = site_check(model, depth, s->site, s->values, &progress, status);
     if (code != DESCENT_OK || model->info.deepens || s->site.step == 0) return code;
     return descent_fail(status, DESCENT_UNSUPPORTED,
@@ -33,8 +35,8 @@ static descent_code check_start(const descent_model *model, descent_depth depth,
                         s->site.step, model->info.family);
 }
 
-static descent_code check(const descent_model *model, descent_depth depth, const descent_reach *asked, size_t count,
-                          descent_status *status)
+static descent_code check(const descent_model *model, const descent_sequence_options *how, const descent_reach *asked,
+                          size_t count, descent_status *status)
 {
     uint32_t progress;
     descent_code code = DESCENT_OK;
@@ -46,8 +48,7 @@ static descent_code check(const descent_model *model, descent_depth depth, const
     if (asked->n_starts > count || asked->n_changes > MOST_CHANGES)
         return descent_fail(status, DESCENT_BAD_ARGUMENT, "%zu starts and %zu changes; at most %zu and %d", asked->n_starts,
                             asked->n_changes, count, MOST_CHANGES);
-    for (size_t i = 0; i < asked->n_starts && code == DESCENT_OK; i++)
-        code = check_start(model, depth, asked, i, count, status);
+    for (size_t i = 0; i < asked->n_starts && code == DESCENT_OK; i++) code = check_start(model, how, asked, i, count, status);
     for (size_t i = 0; i < asked->n_changes && code == DESCENT_OK; i++) {
         const descent_change *c = &asked->changes[i];
         if (c->how > DESCENT_ADD_G)
@@ -55,18 +56,19 @@ static descent_code check(const descent_model *model, descent_depth depth, const
         if (c->state.site.position >= count)
             return descent_fail(status, DESCENT_BAD_ARGUMENT, "change %zu is at position %zu; the prompt has %zu tokens", i,
                                 c->state.site.position, count);
+        descent_depth depth = history_depth(&how->history, how->depth, c->state.site.position);
         code = site_check(model, depth, c->state.site, c->state.values, &progress, status);
     }
     return code;
 }
 
 /* Everything in one piece of memory: the struct, its arrays, and the numbers behind them. */
-descent_code reach_copy(const descent_model *model, descent_depth depth, const descent_reach *asked, size_t count,
-                        descent_reach **out, descent_status *status)
+descent_code reach_copy(const descent_model *model, const descent_sequence_options *how, const descent_reach *asked,
+                        size_t count, descent_reach **out, descent_status *status)
 {
     *out = NULL;
     if (!asked) return DESCENT_OK;
-    descent_code code = check(model, depth, asked, count, status);
+    descent_code code = check(model, how, asked, count, status);
     if (code != DESCENT_OK) return code;
     size_t width = model->info.width, vectors = asked->n_starts + asked->n_changes;
     descent_reach *copy = malloc(sizeof *copy + asked->n_starts * sizeof *asked->starts +

@@ -5,9 +5,10 @@
 
 #include "descent.h"
 
-/* Checks what is asked of a prompt of `count` tokens and copies it. `asked` NULL: *out becomes NULL. */
-descent_code reach_copy(const descent_model *model, descent_depth depth, const descent_reach *asked, size_t count,
-                        descent_reach **out, descent_status *status);
+/* Checks what is asked of a prompt of `count` tokens, computed as the completed `how` says, and copies it. `asked` NULL: *out
+ * becomes NULL. */
+descent_code reach_copy(const descent_model *model, const descent_sequence_options *how, const descent_reach *asked,
+                        size_t count, descent_reach **out, descent_status *status);
 void reach_free(descent_reach *reach); /* NULL is allowed */
 
 /* Behind the append of the prompt's `count` tokens, and of those chosen before a pause: interventions and starts that are known

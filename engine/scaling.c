@@ -57,16 +57,19 @@ descent_measure descent_measure_cost(const descent_model_cost *cost, descent_dep
     return measure;
 }
 
-uint64_t descent_sweep_steps(const descent_model *model, const descent_depth *depths, size_t n_depths, uint64_t tokens)
+uint64_t descent_sweep_steps(const descent_model *model, const descent_depth *depths, size_t n_depths,
+                             const descent_history *history, uint64_t tokens)
 {
     const descent_model_info *info = descent_model_describe(model);
     uint64_t sum = 0, largest = 0;
     for (size_t d = 0; d < n_depths; d++) {
         uint64_t steps = row_steps(info, depths[d]);
+        if (history && history->prompt_steps > steps) steps = history->prompt_steps;
         if (steps > largest) largest = steps;
         sum = steps > UINT64_MAX - sum ? UINT64_MAX : sum + steps;
     }
-    uint64_t each = info->deepens ? largest : sum;
+    bool deepens = info->deepens && (!history || history->policy == DESCENT_HISTORY_OWN);
+    uint64_t each = deepens ? largest : sum;
     return each && tokens > UINT64_MAX / each ? UINT64_MAX : tokens * each;
 }
 

@@ -132,9 +132,9 @@ static bool foreground_waits(const descent_scheduler *s)
 /* Bytes that the rows of its text will still take. */
 static uint64_t missing_bytes(const descent_scheduler *s, const descent_generation *g)
 {
-    page_needs needs = generation_needs(g, s->model);
     uint64_t bytes = 0;
-    for (size_t k = 0; k < g->sequence->n_pages; k++) bytes += page_missing(s->cache, g->sequence->pages[k], needs);
+    for (size_t k = 0; k < g->sequence->n_pages; k++)
+        bytes += page_missing(s->cache, g->sequence->pages[k], generation_needs(g, s->model, k));
     return bytes;
 }
 
@@ -143,7 +143,7 @@ static uint64_t growth(const descent_scheduler *s, const descent_generation *g)
 {
     size_t tokens = g->sequence->n_pages * PAGE_TOKENS;
     if (tokens >= generation_most_held(g) || tokens >= g->count + PAGE_TOKENS) return 0;
-    return pages_bytes(s->model, s->page_type, 1, generation_needs(g, s->model));
+    return pages_bytes(s->model, s->page_type, 1, generation_needs(g, s->model, g->sequence->n_pages));
 }
 
 /* A generation that has just received its sequence fits beside those that run. */

@@ -8,6 +8,7 @@
 
 #include "batch.h"
 #include "exit.h"
+#include "history.h"
 #include "motion.h"
 #include "sequence.h"
 #include "solver.h"
@@ -49,6 +50,7 @@ static descent_generation *find_like(const descent_scheduler *s, const descent_g
                 !memcmp(&l->options.depth, &g->options.depth, sizeof g->options.depth) &&
                 motions_equal(&l->options.motion, &g->options.motion) &&
                 solvers_equal(&l->options.solver, &g->options.solver) && exits_equal(&l->options.exit, &g->options.exit) &&
+                histories_equal(&l->options.history, &g->options.history) &&
                 !memcmp(l->tokens, g->tokens, g->prompt_count * sizeof *g->tokens);
     return same ? l : NULL;
 }
@@ -323,7 +325,7 @@ void descent_scheduler_destroy(descent_scheduler *s)
 static descent_code check_size(const descent_scheduler *s, const descent_generation *g, descent_status *status)
 {
     size_t tokens = generation_most_held(g);
-    uint64_t bytes = pages_bytes(s->model, s->page_type, tokens, generation_needs(g, s->model));
+    uint64_t bytes = text_bytes(s->model, s->page_type, &g->options, g->observe, tokens);
     if (bytes <= s->byte_limit) return DESCENT_OK;
     return descent_fail(status, DESCENT_LIMIT,
                         "a generation of %zu tokens at this depth needs %" PRIu64

@@ -21,26 +21,35 @@ void sequence_count(descent_sequence *s)
     s->finished = i;
 }
 
-/* No token of a page that ends before exit.first stops early: it is the page of who asks for no exit. */
+/* No token of a page that ends before exit.first stops early: it is the page of who asks for no exit. Where tokens of one T are
+ * not those of another, those of a prompt are those of who has its T. */
 static page_seed sequence_seed(const descent_sequence *s, size_t block)
 {
     page_seed seed = s->seed;
-    if ((block + 1) * PAGE_TOKENS <= seed.exit.first) seed.exit = (descent_exit){.criterion = DESCENT_EXIT_NONE};
+    size_t end = (block + 1) * PAGE_TOKENS;
+    if (end <= seed.exit.first) seed.exit = (descent_exit){.criterion = DESCENT_EXIT_NONE};
+    if (sequence_reads_last(s)) seed.depth = sequence_token_depth(s, end - 1);
     return seed;
+}
+
+/* Behind the last block that others may see, or that may be another's. */
+static size_t shared_blocks(const descent_sequence *s)
+{
+    return s->private_from < s->uneven_from ? s->private_from : s->uneven_from;
 }
 
 void sequence_publish(descent_sequence *s, bool last)
 {
     if (s->no_sharing || s->ended != DESCENT_OK) return;
     page *parent = NULL;
-    for (size_t b = 0; b < s->n_pages && b < s->private_from; b++) {
+    for (size_t b = 0; b < s->n_pages && b < shared_blocks(s); b++) {
         size_t end = (b + 1) * PAGE_TOKENS;
         if (end > s->finished || (end == s->length && !last)) return;
         page *p = s->pages[b];
         if (!p->published) {
             if (p->worker) return;
             page_seed seed = sequence_seed(s, b);
-            p = page_publish(s->cache, p, parent, &seed, s->total);
+            p = page_publish(s->cache, p, parent, &seed, sequence_total(s, end - 1));
             s->pages[b] = p;
             if (!p->published) return;
         }
@@ -85,7 +94,10 @@ static void sequence_settle(descent_sequence *s)
 {
     const descent_model *model = s->cache->model;
     s->total = model->family->progression->total(model, s->depth);
-    s->seed.depth = sequence_resumes(s) ? (descent_depth){{0}} : s->depth;
+    s->prompt_total = s->history.prompt > 0 ? history_prompt_steps(&s->history, s->depth) : s->total;
+    s->seed.history = history_seed(&s->history, s->depth);
+    s->seed.depth = sequence_resumes(s) && !sequence_reads_last(s) ? (descent_depth){{0}} : s->depth;
+    s->uneven_from = history_uneven(&s->history, s->depth) ? s->history.prompt / PAGE_TOKENS : SIZE_MAX;
 }
 
 descent_code sequence_complete_options(const descent_model *model, descent_sequence_options *options, descent_status *status)
@@ -96,24 +108,64 @@ descent_code sequence_complete_options(const descent_model *model, descent_seque
     if (code == DESCENT_OK) code = motion_complete(model, &options->motion, status);
     if (code == DESCENT_OK && options->motion.noise.sigma > 0) options->no_sharing = true;
     if (code == DESCENT_OK) code = exit_complete(&model->info, &options->exit, status);
-    if (code != DESCENT_OK) return code;
-    return solver_complete(model, &options->motion, &options->exit, &options->solver, status);
+    if (code == DESCENT_OK) code = solver_complete(model, &options->motion, &options->exit, &options->solver, status);
+    return code == DESCENT_OK ? history_complete(model, options, status) : code;
 }
 
-page_needs needs_of(const descent_model *model, const descent_sequence_options *options, int observe)
+/* Planes of a page whose tokens have that T. */
+static uint32_t planes_of(const descent_model *model, const descent_sequence_options *options, descent_depth depth,
+                          descent_history_policy policy, int observe)
 {
     bool deepens = model->info.deepens, measures = model->family->measures && (observe & DESCENT_OBSERVE_FINAL);
     bool stops = deepens && options->exit.criterion != DESCENT_EXIT_NONE && options->exit.criterion != DESCENT_EXIT_ENERGY;
     stops = stops || (deepens && options->solver.method == DESCENT_SOLVER_ANDERSON);
-    return (page_needs){.planes = model->family->progression->planes(model, options->depth) + (measures || stops),
-                        .velocity = deepens && options->motion.momentum > 0};
+    bool outlasted = policy == DESCENT_HISTORY_LATEST && depth.steps[0] < options->depth.steps[0];
+    return model->family->progression->planes(model, depth) + (measures || stops || outlasted);
 }
 
-page_needs sequence_needs(const descent_sequence *s)
+page_needs needs_of(const descent_model *model, const descent_sequence_options *options, int observe, size_t block)
 {
-    descent_sequence_options options = {
-        .depth = s->depth, .motion = s->seed.motion, .exit = s->seed.exit, .solver = s->seed.solver};
-    return needs_of(s->cache->model, &options, s->observe);
+    descent_history_policy policy = history_seed(&options->history, options->depth).policy;
+    descent_depth first = history_depth(&options->history, options->depth, block * PAGE_TOKENS);
+    descent_depth last = history_depth(&options->history, options->depth, (block + 1) * PAGE_TOKENS - 1);
+    uint32_t of_first = planes_of(model, options, first, policy, observe);
+    uint32_t of_last = planes_of(model, options, last, policy, observe);
+    uint32_t planes = of_first > of_last ? of_first : of_last;
+    return (page_needs){.planes = policy == DESCENT_HISTORY_LAST ? 1 : planes,
+                        .velocity = model->info.deepens && options->motion.momentum > 0};
+}
+
+static descent_sequence_options options_of(const descent_sequence *s)
+{
+    return (descent_sequence_options){
+        .depth = s->depth, .motion = s->seed.motion, .exit = s->seed.exit, .solver = s->seed.solver, .history = s->history};
+}
+
+page_needs sequence_needs(const descent_sequence *s, size_t block)
+{
+    descent_sequence_options options = options_of(s);
+    return needs_of(s->cache->model, &options, s->observe, block);
+}
+
+/* Pages are alike before the one in which the prompt ends, and behind it. */
+uint64_t text_bytes(const descent_model *model, descent_page_type type, const descent_sequence_options *options, int observe,
+                    uint64_t tokens)
+{
+    uint64_t ends = options->history.prompt / PAGE_TOKENS, firsts[] = {0, ends, ends + 1}, sum = 0;
+    for (size_t k = 0; k < 3; k++) {
+        uint64_t begin = firsts[k] * PAGE_TOKENS, end = k < 2 ? firsts[k + 1] * PAGE_TOKENS : UINT64_MAX;
+        if (tokens <= begin) continue;
+        page_needs needs = needs_of(model, options, observe, (size_t)firsts[k]);
+        uint64_t bytes = pages_bytes(model, type, (tokens < end ? tokens : end) - begin, needs);
+        if (__builtin_add_overflow(sum, bytes, &sum)) return UINT64_MAX;
+    }
+    return sum;
+}
+
+uint64_t sequence_bytes(const descent_sequence *s, uint64_t tokens)
+{
+    descent_sequence_options options = options_of(s);
+    return text_bytes(s->cache->model, s->cache->page_type, &options, s->observe, tokens);
 }
 
 uint64_t descent_cache_bytes_needed(const descent_model *model, descent_page_type type, uint64_t tokens,
@@ -121,7 +173,7 @@ uint64_t descent_cache_bytes_needed(const descent_model *model, descent_page_typ
 {
     descent_sequence_options asked = options ? *options : (descent_sequence_options){.no_sharing = false};
     if ((unsigned)type >= DESCENT_PAGE_TYPES || sequence_complete_options(model, &asked, NULL) != DESCENT_OK) return UINT64_MAX;
-    return pages_bytes(model, type, tokens, needs_of(model, &asked, 0));
+    return text_bytes(model, type, &asked, 0, tokens);
 }
 
 descent_code descent_sequence_create(descent_cache *cache, const descent_sequence_options *options, descent_sequence **out,
@@ -138,6 +190,7 @@ descent_code descent_sequence_create(descent_cache *cache, const descent_sequenc
     s->seed.motion = asked.motion;
     s->seed.solver = asked.solver;
     s->seed.exit = asked.exit;
+    s->history = asked.history;
     s->seed.share_group = asked.share_group;
     s->no_sharing = asked.no_sharing;
     s->private_from = SIZE_MAX;
@@ -187,7 +240,7 @@ static void adopt_shared(descent_sequence *s)
 {
     if (s->no_sharing) return;
     page *parent = NULL;
-    while ((s->n_pages + 1) * PAGE_TOKENS < s->length && s->n_pages < s->private_from) {
+    while ((s->n_pages + 1) * PAGE_TOKENS < s->length && s->n_pages < shared_blocks(s)) {
         page_seed seed = sequence_seed(s, s->n_pages);
         page *p = page_find(s->cache, parent, &seed, s->tokens + s->n_pages * PAGE_TOKENS);
         if (!p) break;
@@ -333,13 +386,14 @@ descent_code descent_sequence_set_depth(descent_sequence *s, descent_depth depth
     descent_code code = sequence_alive(s, status);
     if (code != DESCENT_OK) return code;
     if ((code = depth_check(model, depth, status)) != DESCENT_OK) return code;
+    if ((code = history_check(&s->history, depth, status)) != DESCENT_OK) return code;
     if (!memcmp(&depth, &s->depth, sizeof depth)) return descent_ok(status);
-    if (s->has_starts && !sequence_resumes(s))
+    if (s->has_starts && !sequence_deepens(s))
         return descent_fail(status, DESCENT_UNSUPPORTED,
                             "a %s sequence with started tokens keeps its depth: make a new sequence", model->info.family);
     if (s->batch) descent_batch_remove(s->batch, s);
     sequence_publish(s, true);
-    if (!sequence_resumes(s)) {
+    if (!sequence_deepens(s)) {
         code = restart(s, depth, status);
         return code == DESCENT_OK ? descent_ok(status) : code;
     }

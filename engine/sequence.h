@@ -3,6 +3,7 @@
 #define DESCENT_SEQUENCE_H
 
 #include "cache.h"
+#include "history.h"
 
 /* Every flag of descent_sequence_observe. */
 enum {
@@ -33,10 +34,13 @@ typedef struct start {
 struct descent_sequence {
     descent_cache *cache;
     descent_depth depth;
-    uint32_t total; /* row steps of a token at that depth */
-    page_seed seed; /* of its pages, but for those that end before exit.first (sequence_seed) */
+    descent_history history; /* as asked */
+    uint32_t total;          /* row steps of a token at that depth; */
+    uint32_t prompt_total;   /* of one before history.prompt */
+    page_seed seed;          /* of its pages, but for those of prompts (sequence_seed) */
     bool no_sharing;
     size_t private_from; /* the first block (page index) that is kept from others; SIZE_MAX: none */
+    size_t uneven_from;  /* the same, at this depth, for what history_uneven says */
 
     uint32_t *tokens;
     size_t length;
@@ -88,20 +92,61 @@ static inline bool sequence_resumes(const descent_sequence *s)
     return s->cache->model->info.deepens && s->seed.solver.method == DESCENT_SOLVER_PLAIN;
 }
 
+/* A larger T takes tokens on from where they stand. */
+static inline bool sequence_deepens(const descent_sequence *s)
+{
+    return sequence_resumes(s) && s->history.policy == DESCENT_HISTORY_OWN;
+}
+
+/* Later tokens read one state of each, its last: no two tokens are on their way at once. */
+static inline bool sequence_reads_last(const descent_sequence *s)
+{
+    return s->seed.history.policy == DESCENT_HISTORY_LAST;
+}
+
+/* T of a token, and its row steps. */
+static inline descent_depth sequence_token_depth(const descent_sequence *s, size_t position)
+{
+    return history_depth(&s->history, s->depth, position);
+}
+
+static inline uint32_t sequence_total(const descent_sequence *s, size_t position)
+{
+    return position < s->history.prompt ? s->prompt_total : s->total;
+}
+
+/* A token that has done so many steps ends there and is read by tokens that go further. */
+static inline bool sequence_outlasts(const descent_sequence *s, size_t position, uint32_t progress)
+{
+    return s->seed.history.policy == DESCENT_HISTORY_LATEST && position < s->history.prompt && progress >= s->prompt_total;
+}
+
+/* Where in the network a token's next step lies. */
+static inline place sequence_place(const descent_sequence *s, uint32_t progress)
+{
+    place where = s->cache->model->family->progression->locate(s->cache->model, s->depth, progress);
+    if (sequence_reads_last(s)) where.plane = 0;
+    return where;
+}
+
 /* The token has no step left to make at the sequence's depth. */
 static inline bool sequence_done(const descent_sequence *s, size_t position)
 {
     const page *p = sequence_page(s, position);
-    return p->progress[position % PAGE_TOKENS] >= s->total || p->stopped[position % PAGE_TOKENS] > 0;
+    return p->progress[position % PAGE_TOKENS] >= sequence_total(s, position) || p->stopped[position % PAGE_TOKENS] > 0;
 }
 
 /* Puts defaults where fields are 0, and checks depth, motion, exit and solver. */
 descent_code sequence_complete_options(const descent_model *model, descent_sequence_options *options, descent_status *status);
 
-/* What a page needs for rows of a sequence with these (completed) options: of planes one more than T has where a token may stop
- * at T, or where x(T) is observed and history moves. */
-page_needs needs_of(const descent_model *model, const descent_sequence_options *options, int observe);
-page_needs sequence_needs(const descent_sequence *s);
+/* What page `block` needs for rows of a sequence with these (completed) options: of planes one more than T has where a token
+ * may stop at T, or where x(T) is observed and history moves. */
+page_needs needs_of(const descent_model *model, const descent_sequence_options *options, int observe, size_t block);
+page_needs sequence_needs(const descent_sequence *s, size_t block);
+/* Bytes of the pages of its first `tokens` tokens; saturates at UINT64_MAX. */
+uint64_t text_bytes(const descent_model *model, descent_page_type type, const descent_sequence_options *options, int observe,
+                    uint64_t tokens);
+uint64_t sequence_bytes(const descent_sequence *s, uint64_t tokens);
 
 /* Counts `finished` on, after tokens have come further. */
 void sequence_count(descent_sequence *s);

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 static const char magic[8] = "DSCNTSEQ";
-enum { VERSION = 5 };
+enum { VERSION = 6 };
 
 typedef struct header {
     char magic[8];
@@ -38,9 +38,11 @@ typedef struct header {
     uint32_t noise_schedule;
     uint16_t solver_method, solver_nstep;
     float solver_residual;
+    uint16_t history_policy, history_prompt_steps;
+    uint32_t history_prompt;
 } header;
 
-_Static_assert(sizeof(header) == 348 + DESCENT_MAX_KINDS * sizeof(uint16_t),
+_Static_assert(sizeof(header) == 356 + DESCENT_MAX_KINDS * sizeof(uint16_t),
                "nothing between the fields, which would be written as well");
 
 /* One file being written or read, its running hash, and the first thing that went wrong. */
@@ -79,22 +81,27 @@ static size_t page_tokens(const descent_sequence *s, size_t block)
 /* The first plane that token i of a page has, none before its start: a layer's plane is written by its first sub-layer. */
 static uint32_t first_plane(const descent_sequence *s, const page *p, size_t i)
 {
-    const descent_model *model = s->cache->model;
-    place from = model->family->progression->locate(model, s->depth, p->origin[i]);
+    place from = sequence_place(s, p->origin[i]);
     return from.plane + (from.kind > 0);
 }
 
 /* Behind the last plane of token i. */
-static uint32_t end_of_planes(const page *p, size_t i)
+static uint32_t end_of_planes(const descent_sequence *s, const page *p, size_t i)
 {
     uint32_t end = p->progress[i] + (p->stopped[i] > 0);
+    if (sequence_reads_last(s)) end = p->progress[i] > p->origin[i];
     return end < p->n_planes ? end : p->n_planes;
+}
+
+static bool keeps_velocity(const descent_sequence *s)
+{
+    return sequence_needs(s, 0).velocity; /* all pages alike */
 }
 
 /* Token i has moved and goes on with what momentum gave it. */
 static bool has_velocity(const descent_sequence *s, const page *p, size_t i)
 {
-    return sequence_needs(s).velocity && p->progress[i] > p->origin[i];
+    return keeps_velocity(s) && p->progress[i] > p->origin[i];
 }
 
 /* ---- Saving ---------------------------------------------------------------------------------------------------- */
@@ -117,7 +124,7 @@ static void put_page(stream *out, const descent_sequence *s, size_t block)
     for (size_t i = 0; has_x && i < n; i++) {
         if (p->progress[i] > 0 || p->started[i]) put(out, page_state(s->cache, p, i), width * sizeof(float));
         if (has_velocity(s, p, i)) put(out, page_velocity(s->cache, p, i), width * sizeof(float));
-        for (uint32_t t = first_plane(s, p, i); t < end_of_planes(p, i); t++)
+        for (uint32_t t = first_plane(s, p, i); t < end_of_planes(s, p, i); t++)
             put(out, page_slot(s->cache, p, t, i), s->cache->slot_bytes);
     }
 }
@@ -144,7 +151,10 @@ static void put_sequence(stream *out, const descent_sequence *s)
                 .noise_schedule = motion->noise.schedule,
                 .solver_method = (uint16_t)s->seed.solver.method,
                 .solver_nstep = (uint16_t)s->seed.solver.nstep,
-                .solver_residual = s->seed.solver.residual};
+                .solver_residual = s->seed.solver.residual,
+                .history_policy = (uint16_t)s->history.policy,
+                .history_prompt_steps = (uint16_t)s->history.prompt_steps,
+                .history_prompt = s->history.prompt};
     memcpy(h.magic, magic, sizeof magic);
     memcpy(h.step_scale, motion->step_scale, sizeof h.step_scale);
     memcpy(h.depth, s->depth.steps, sizeof h.depth);
@@ -221,25 +231,27 @@ static descent_code damaged(const char *path, const char *what, size_t position,
 /* A token's progress and origin are such as its model and depth can give. */
 static bool plausible(const descent_sequence *s, const page *p, size_t i, uint32_t planes)
 {
-    bool deepens = s->cache->model->info.deepens;
+    bool deepens = s->cache->model->info.deepens, last = sequence_reads_last(s);
     uint32_t progress = p->progress[i], origin = p->origin[i];
     if (!(p->start[i] >= 0) || isinf(p->start[i])) return false;
     if (p->spent[i] > progress || p->asked[i].unchanged > progress) return false;
-    bool may_stop = s->seed.exit.criterion != DESCENT_EXIT_NONE || s->seed.solver.method != DESCENT_SOLVER_PLAIN;
-    if (p->stopped[i] > 0 && (!may_stop || !deepens || p->stopped[i] != progress || progress == origin || progress >= planes))
+    bool may_stop = s->seed.exit.criterion != DESCENT_EXIT_NONE || s->seed.solver.method != DESCENT_SOLVER_PLAIN ||
+                    s->seed.history.policy == DESCENT_HISTORY_LATEST;
+    uint32_t held = last && planes > 0 ? DESCENT_MAX_STEPS + 1 : planes; /* steps that planes are there for */
+    if (p->stopped[i] > 0 && (!may_stop || !deepens || p->stopped[i] != progress || progress == origin || progress >= held))
         return false;
-    if (deepens) return origin <= progress && (progress <= planes || progress == origin) && progress <= DESCENT_MAX_STEPS;
+    if (deepens) return origin <= progress && (progress <= held || progress == origin) && progress <= DESCENT_MAX_STEPS;
     return (progress == 0 || progress == s->total) && origin < s->total &&
            (progress == 0 || planes >= s->cache->model->info.layers);
 }
 
 /* Puts the last states of tokens that have stopped where later tokens read them. */
-static void fill_stopped(descent_cache *cache, page *p, size_t n)
+static void fill_stopped(const descent_sequence *s, page *p, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (end_of_planes(p, i) > p->reached) p->reached = end_of_planes(p, i);
+        if (end_of_planes(s, p, i) > p->reached) p->reached = end_of_planes(s, p, i);
     for (size_t i = 0; i < n; i++)
-        if (p->stopped[i] > 0) page_stop(cache, p, i, p->stopped[i]);
+        if (p->stopped[i] > 0) page_stop(s->cache, p, i, p->stopped[i]);
 }
 
 static descent_code take_page(stream *in, descent_sequence *s, size_t block, const char *path, descent_status *status)
@@ -269,8 +281,7 @@ static descent_code take_page(stream *in, descent_sequence *s, size_t block, con
             return damaged(path, "the progress", first + i, status);
     }
     if (!has_x) return DESCENT_OK;
-    descent_code code =
-        page_reserve(s->cache, p, (page_needs){.planes = planes, .velocity = sequence_needs(s).velocity}, status);
+    descent_code code = page_reserve(s->cache, p, (page_needs){.planes = planes, .velocity = keeps_velocity(s)}, status);
     if (code != DESCENT_OK) return code;
     for (size_t i = 0; i < n; i++) {
         float *x = page_state(s->cache, p, i);
@@ -281,7 +292,7 @@ static descent_code take_page(stream *in, descent_sequence *s, size_t block, con
         if (in->failed) return short_file(path, status);
         if (holds_x && !finite_numbers(x, width, NUMBER_F32)) return damaged(path, "the state", first + i, status);
         if (velocity && !finite_numbers(velocity, width, NUMBER_F32)) return damaged(path, "the momentum", first + i, status);
-        for (uint32_t t = first_plane(s, p, i); t < end_of_planes(p, i); t++) {
+        for (uint32_t t = first_plane(s, p, i); t < end_of_planes(s, p, i); t++) {
             void *slot = page_slot(s->cache, p, t, i);
             take(in, slot, s->cache->slot_bytes);
             if (in->failed) return short_file(path, status);
@@ -289,7 +300,7 @@ static descent_code take_page(stream *in, descent_sequence *s, size_t block, con
                 return damaged(path, "a plane", first + i, status);
         }
     }
-    fill_stopped(s->cache, p, n);
+    fill_stopped(s, p, n);
     return DESCENT_OK;
 }
 
@@ -336,6 +347,9 @@ static descent_sequence_options asked_of(const header *h)
                              .sigma = h->noise_sigma,
                              .schedule = (descent_noise_schedule)h->noise_schedule}},
         .solver = {.method = (descent_solver_method)h->solver_method, .nstep = h->solver_nstep, .residual = h->solver_residual},
+        .history = {.policy = (descent_history_policy)h->history_policy,
+                    .prompt_steps = h->history_prompt_steps,
+                    .prompt = h->history_prompt},
         .share_group = h->share_group};
     memcpy(asked.depth.steps, h->depth, sizeof h->depth);
     memcpy(asked.motion.step_scale, h->step_scale, sizeof h->step_scale);

@@ -59,7 +59,7 @@ void tile_scatter(const tile *t, const float *x)
         if (r->moved) {
             memcpy(r->x, x + i * stride, width * sizeof *x);
             motion_keep(t, i);
-            r->stops = r->solved;
+            r->stops = r->solved || sequence_outlasts(r->sequence, r->position, r->progress + 1);
         } else {
             sequence_end(r->sequence, r->position, r->where);
         }
@@ -125,7 +125,7 @@ int row_watch(const row *r)
 {
     const descent_sequence *s = r->sequence;
     bool early = s->seed.exit.criterion != DESCENT_EXIT_NONE || s->seed.solver.method != DESCENT_SOLVER_PLAIN;
-    bool last = early || r->where.step + 1 >= sublayer_steps(s->depth, r->where.kind);
+    bool last = early || r->where.step + 1 >= sublayer_steps(sequence_token_depth(s, r->position), r->where.kind);
     if (!s->observe_last || r->measuring) return s->observe;
     if (!last) return 0;
     return s->cache->model->family->measures ? s->observe & ~DESCENT_OBSERVE_ENERGY : s->observe; /* or a row measures it */
@@ -181,7 +181,8 @@ void tile_report(const tile *t, size_t i, const step_record *record)
 
 static bool ends_sublayer(const row *r)
 {
-    return r->stops || r->where.step + 1 >= sublayer_steps(r->sequence->depth, r->where.kind);
+    descent_depth depth = sequence_token_depth(r->sequence, r->position);
+    return r->stops || r->where.step + 1 >= sublayer_steps(depth, r->where.kind);
 }
 
 void tile_read_logits(const tile *t, const float *const *states, size_t count, float *scratch)

@@ -30,6 +30,7 @@ struct sweep {
     size_t *order;         /* of the legs */
     descent_measure *measures;
     size_t n_depths;
+    bool deepens;             /* a leg goes on from the one before */
     bool energy, convergence; /* asked for, and the model has them */
     float threshold;
     uint64_t experiment;
@@ -39,7 +40,7 @@ struct sweep {
     size_t leg;          /* in `order` */
     size_t read;         /* the next position to be read in it */
     token_end *ends;     /* [count - 1], NULL where nothing is observed */
-    double step_seconds; /* of this leg, and where the model deepens of those before it */
+    double step_seconds; /* of this leg, and where it went on from those before it of these */
     double reading_seconds;
     uint64_t steps_charged;    /* of the sequence */
     sequence_work work_before; /* what the sequence had run before this leg, where that does not count */
@@ -123,10 +124,10 @@ static descent_code copy_arrays(sweep *w, const descent_sweep_options *o, descen
     return DESCENT_OK;
 }
 
-/* Tokens may take fewer steps than their depth asks. */
-static bool may_end_early(const descent_sequence_options *how)
+/* Tokens may take other steps than the depth says. */
+static bool is_counted(const descent_sequence_options *how)
 {
-    return how->exit.criterion != DESCENT_EXIT_NONE || how->solver.method != DESCENT_SOLVER_PLAIN;
+    return how->exit.criterion != DESCENT_EXIT_NONE || how->solver.method != DESCENT_SOLVER_PLAIN || how->history.prompt > 0;
 }
 
 /* Checks every depth with everything else that a sequence is asked, and leaves the largest in `how`. */
@@ -146,7 +147,8 @@ static descent_code take_depths(sweep *w, const descent_depth *depths, descent_s
                             w->n_depths);
     sort_legs(w);
     how->depth = w->depths[w->order[w->n_depths - 1]];
-    how->no_sharing = how->no_sharing || may_end_early(how); /* what is found in the cache is not counted */
+    how->no_sharing = how->no_sharing || is_counted(how); /* what is found in the cache is not */
+    w->deepens = descent_model_describe(w->model)->deepens && how->history.policy == DESCENT_HISTORY_OWN;
     return DESCENT_OK;
 }
 
@@ -224,6 +226,7 @@ descent_code sweep_create(const descent_model *model, const descent_model_cost *
     descent_sequence_options how = o->how;
     sweep *w = NULL;
     descent_code code = check_options(descent_model_describe(model), o, status);
+    how.history.prompt = (uint32_t)o->first - 1;
     if (code == DESCENT_OK) code = make_sweep(model, cost, o, &how, &w, status);
     if (code != DESCENT_OK) return code;
     code = generation_create_reading(w->tokens, w->count - 1, &how, flags_of(w), w->first - 1, out, status);
@@ -342,7 +345,7 @@ static void finish_measure(const descent_generation *g)
     descent_measure *m = present(w);
     m->seconds = w->step_seconds + w->reading_seconds;
     if (m->code != DESCENT_OK) return;
-    if (may_end_early(&g->options)) count_work(g, m);
+    if (is_counted(&g->options)) count_work(g, m);
     count_ends(w, m);
 }
 
@@ -355,7 +358,7 @@ static descent_code descend(descent_generation *g, descent_status *status)
     descent_depth depth = sweep_depth(w);
     descent_code code = descent_sequence_observe(s, 0, NULL, NULL, status);
     g->observing = false;
-    if (code == DESCENT_OK && !descent_model_describe(w->model)->deepens) {
+    if (code == DESCENT_OK && !w->deepens) {
         w->work_before = s->work;
         w->step_seconds = 0;
         code = descent_sequence_truncate(s, 0, status);
@@ -394,11 +397,10 @@ void sweep_diverged(descent_generation *g)
     sweep *w = g->sweep;
     descent_status status;
     (void)descent_sequence_state_code(g->sequence, &status);
-    bool deepens = descent_model_describe(w->model)->deepens;
     for (;;) {
         spoil(w, &status);
         finish_measure(g);
-        if (!deepens || w->leg + 1 == w->n_depths) break;
+        if (!w->deepens || w->leg + 1 == w->n_depths) break;
         w->leg++; /* every larger T comes by the same step */
     }
     next_leg(g);

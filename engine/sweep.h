@@ -1,6 +1,6 @@
 /* sweep.h: one input run at several depths and measured at each, as the scheduler's files see it. A sweep is a generation that
  * chooses nothing: it waits, begins, pauses and ends as the others do, and its *legs*, one for each depth, follow each other
- * in one life. Where the model deepens they are run from the smallest on, in one sequence; elsewhere in the order asked, each
+ * in one life. Where tokens are deepened they are run from the smallest on, in one sequence; elsewhere in the order asked, each
  * from nothing. Everything here is the scheduler thread's. */
 #ifndef DESCENT_SWEEP_H
 #define DESCENT_SWEEP_H

@@ -49,10 +49,11 @@ typedef struct generation_request {
     bool depth_capped; /* an effort asked for more than max_steps: said in the answer */
     descent_motion motion;
     descent_solver solver;
-    descent_exit exit;      /* .first is the submitter's to set: */
-    bool exit_after_prompt; /* tokens of the prompt take all their steps */
-    int draft_steps;        /* as in descent_generation_options */
-    uint32_t candidates;    /* of a prompt, of which one is returned; 0: no choosing */
+    descent_history history; /* its `prompt` is the engine's to set */
+    descent_exit exit;       /* .first is the submitter's to set: */
+    bool exit_after_prompt;  /* tokens of the prompt take all their steps */
+    int draft_steps;         /* as in descent_generation_options */
+    uint32_t candidates;     /* of a prompt, of which one is returned; 0: no choosing */
     choose_rule choose_by;
     bool show_candidates; /* each of them is part of the answer */
     bool trace;

@@ -36,7 +36,7 @@ size_t scaling_answer_room(const descent_model_info *info, const question *q)
 uint64_t scaling_answer_steps(const served_model *model, const question *q, descent_depth depth)
 {
     uint64_t tokens = q->prompt_count + scaling_answer_room(model->info, q) - 1;
-    return descent_sweep_steps(model->model, &depth, 1, 2 * tokens);
+    return descent_sweep_steps(model->model, &depth, 1, NULL, 2 * tokens);
 }
 
 /* ---- Depths ------------------------------------------------------------------------------------------------------ */
@@ -274,7 +274,7 @@ static bool check_question(const request_reader *r, const char *name, const ques
 static bool check_choices(const request_reader *r, size_t choices, uint64_t tokens)
 {
     const scaling_plan *plan = r->out->scaling;
-    uint64_t steps = descent_sweep_steps(r->out->model->model, plan->depths, plan->n_depths, tokens);
+    uint64_t steps = descent_sweep_steps(r->out->model->model, plan->depths, plan->n_depths, &r->out->history, tokens);
     if (choices <= SCALING_MOST_MEASURES / plan->n_depths && steps <= r->limits->sweep_token_steps) return true;
     return fields_fail(&r->top, "records", "sweep_too_large",
                        "have %zu choices in the first %zu alone, which take up to %" PRIu64
@@ -378,7 +378,8 @@ static uint64_t count_steps(const request_reader *r)
     const served_model *model = r->out->model;
     uint64_t sum = 0;
     for (size_t i = 0; i < plan->n_inputs; i++)
-        sum = add_steps(sum, descent_sweep_steps(model->model, plan->depths, plan->n_depths, plan->inputs[i].count - 1));
+        sum = add_steps(
+            sum, descent_sweep_steps(model->model, plan->depths, plan->n_depths, &r->out->history, plan->inputs[i].count - 1));
     for (size_t i = 0; plan->answers && i < plan->n_questions; i++) {
         for (size_t d = 0; d < plan->n_depths; d++)
             sum = add_steps(sum, scaling_answer_steps(model, &plan->questions[i], plan->depths[d]));

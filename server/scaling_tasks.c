@@ -75,7 +75,9 @@ static uint64_t steps_of_task(const scaling *s, size_t task)
 {
     const scaling_plan *plan = s->request.scaling;
     const served_model *model = s->request.model;
-    if (!plan->answers) return descent_sweep_steps(model->model, plan->depths, plan->n_depths, plan->inputs[task].count - 1);
+    if (!plan->answers)
+        return descent_sweep_steps(model->model, plan->depths, plan->n_depths, &s->request.history,
+                                   plan->inputs[task].count - 1);
     return scaling_answer_steps(model, question_of_task(s, task), plan->depths[depth_of_task(s, task)]);
 }
 

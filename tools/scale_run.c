@@ -129,7 +129,7 @@ static uint64_t steps_of(const runner *r, size_t input)
     size_t n = of->question ? of->question->n_choices : 1;
     uint64_t sum = 0;
     for (size_t i = 0; i < n; i++)
-        sum += descent_sweep_steps(r->with->model, r->depths, r->experiment->n_depths,
+        sum += descent_sweep_steps(r->with->model, r->depths, r->experiment->n_depths, &r->with->history,
                                    (of->question ? of->question->choices[i].count : of->count) - 1);
     return sum;
 }

@@ -29,10 +29,11 @@ typedef struct session {
     const descent_model_info *info;
     const descent_tokenizer *tokenizer; /* NULL: none in the file */
     descent_page_type page_type;
-    size_t rows;           /* the batch holds */
-    descent_exit exit;     /* of sequences made in it; none when it is opened */
-    descent_motion motion; /* the same; as the model says */
-    descent_solver solver; /* the same; plain */
+    size_t rows;             /* the batch holds */
+    descent_exit exit;       /* of sequences made in it; none when it is opened */
+    descent_motion motion;   /* the same; as the model says */
+    descent_solver solver;   /* the same; plain */
+    descent_history history; /* the same; own */
 } session;
 
 /* EXIT_SUCCESS, or the exit code after a message. *opened may be closed in either case. The second opens a scheduler, neither

@@ -180,8 +180,8 @@ static void the_trained_depth_is_where_none_is_named(void **state)
         descent_measure a = descent_measure_cost(&cost, none, 5, 2), b = descent_measure_cost(&cost, trained, 5, 2);
         assert_memory_equal(&a.cost, &b.cost, sizeof a.cost);
         assert_memory_equal(&a.depth, &trained, sizeof trained);
-        assert_int_equal(descent_sweep_steps(e.engine, &none, 1, 5), descent_sweep_steps(e.engine, &trained, 1, 5));
-        assert_int_equal(descent_sweep_steps(e.engine, &none, 1, UINT64_MAX), UINT64_MAX);
+        assert_int_equal(descent_sweep_steps(e.engine, &none, 1, NULL, 5), descent_sweep_steps(e.engine, &trained, 1, NULL, 5));
+        assert_int_equal(descent_sweep_steps(e.engine, &none, 1, NULL, UINT64_MAX), UINT64_MAX);
         example_free(&e);
     }
 }

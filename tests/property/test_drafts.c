@@ -169,6 +169,10 @@ static void add_text(texts *t, subject *s, size_t longest, size_t limit)
         rng apart = s->r;
         o.motion = motion_random(&apart, true);
     }
+    if (rng_below(&s->r, 4) == 0) {
+        rng apart = s->r;
+        o.history = (descent_history){.policy = DESCENT_HISTORY_LATEST, .prompt_steps = (uint32_t)rng_between(&apart, 1, 6)};
+    }
     o.read_prompt = rng_below(&s->r, 6) == 0;
     t->alone[n] = scheduled_alone(s->engine, DESCENT_PAGE_F32, &o);
     uint32_t T = o.depth.steps[0];
@@ -361,6 +365,7 @@ static void a_text_ends_where_it_is_told(void **state)
         scheduled_free(&t.alone[0]);
         descent_generation_options o = t.alone[0].options;
         o.read_prompt = false;
+        o.history = (descent_history){.policy = DESCENT_HISTORY_OWN}; /* pages behind the prompt are offered */
         o.depth = depth_of(TEST_NRGPT, 6, 0);
         o.limit = 1 + round * 2;
         t.alone[0] = scheduled_alone(s.engine, DESCENT_PAGE_F32, &o);

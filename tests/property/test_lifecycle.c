@@ -38,6 +38,7 @@ typedef struct line {
     size_t length;
     descent_depth depth;
     descent_motion motion;
+    descent_history history;
     change changes[MOST_CHANGES];
     size_t n_changes;
     size_t started_from; /* tokens from here on start at `start`; SIZE_MAX: none */
@@ -78,6 +79,18 @@ static bool done(walk *w, descent_code code)
     return code == DESCENT_OK;
 }
 
+/* Another T takes its tokens on from where they stand. */
+static bool deepens(const walk *w, const line *l)
+{
+    return test_deepens(w->shape.family) && l->history.policy == DESCENT_HISTORY_OWN;
+}
+
+/* Steps of a sub-layer of the token at `position`. */
+static size_t steps_at(const line *l, descent_depth depth, size_t position, size_t kind)
+{
+    return position < l->history.prompt ? l->history.prompt_steps : sublayer_steps_at(depth, kind);
+}
+
 /* ---- What a line comes to alone --------------------------------------------------------------------------------- */
 
 /* The line's first tokens in a cache of its own at a depth, with the changes that exist at that depth; NULL where it diverges.
@@ -87,11 +100,11 @@ static descent_sequence *alone(walk *w, const line *l, size_t count, descent_dep
 {
     *cache = drive_cache(w->model, w->page_type, 0);
     *batch = drive_batch(*cache, 0, 1);
-    descent_sequence_options how = {.depth = depth, .motion = l->motion, .no_sharing = true};
+    descent_sequence_options how = {.depth = depth, .motion = l->motion, .history = l->history, .no_sharing = true};
     descent_sequence *s = drive_sequence_as(*cache, &how, l->tokens, count);
     for (size_t i = 0; i < l->n_changes; i++) {
         const change *c = &l->changes[i];
-        if (c->site.step >= sublayer_steps_at(depth, c->site.kind)) continue;
+        if (c->site.step >= steps_at(l, depth, c->site.position, c->site.kind)) continue;
         expect_ok(descent_sequence_intervene(s, c->site, c->how, c->values, &w->status), &w->status);
     }
     for (size_t i = l->started_from; i < count; i++) {
@@ -149,10 +162,16 @@ static void compare_line(walk *w, const line *l)
     if (l->length) assert_memory_equal(descent_sequence_tokens(l->sequence), l->tokens, l->length * sizeof(uint32_t));
     for (size_t i = 0; i < l->length; i++)
         expect_ok(descent_sequence_state(l->sequence, i, x + i * C, &stand[i], &w->status), &w->status);
-    if (!test_deepens(w->shape.family)) {
-        uint32_t total = (uint32_t)row_steps_at(&w->shape, l->depth);
-        for (size_t i = 0; i < l->length; i++) assert_int_equal(stand[i], total);
+    if (!deepens(w, l)) {
+        uint32_t total = (uint32_t)row_steps_at(&w->shape, l->depth), of_prompt = l->history.prompt_steps;
+        bool shares = l->history.policy == DESCENT_HISTORY_LATEST && (l->history.prompt == 0 || of_prompt >= total);
+        for (size_t i = 0; i < l->length; i++) {
+            uint32_t wanted = i < l->history.prompt ? of_prompt : total;
+            assert_true(stand[i] == wanted || (shares && stand[i] > wanted)); /* pages of any T are its own */
+            if (stand[i] != wanted) stand[i] = UINT32_MAX;
+        }
         compare_at(w, l, l->depth, total, stand, x);
+        if (l->history.prompt > 0 && of_prompt != total) compare_at(w, l, l->depth, of_prompt, stand, x);
     } else {
         for (uint32_t t = l->depth.steps[0]; t <= MOST_STEPS; t++)
             compare_at(w, l, (descent_depth){{(uint16_t)t, 0}}, t, stand, x);
@@ -207,8 +226,14 @@ static void op_create(walk *w, size_t at)
     line *l = test_alloc(1, sizeof *l);
     *l = (line){.text = rng_below(&w->r, TEXTS), .depth = some_depth(w), .started_from = SIZE_MAX};
     if (test_descends(w->shape.family) && rng_below(&w->r, 2)) l->motion = motion_random(&w->r, w->shape.family == TEST_NRGPT);
+    if (w->shape.family == TEST_NRGPT && rng_below(&w->r, 3) == 0) {
+        l->history.policy = rng_below(&w->r, 2) ? DESCENT_HISTORY_LAST : DESCENT_HISTORY_LATEST;
+        if (rng_below(&w->r, 3)) l->history.prompt_steps = (uint32_t)rng_between(&w->r, 1, MOST_STEPS);
+        if (l->history.prompt_steps > 0) l->history.prompt = rng_below(&w->r, 2) ? 40 : (uint32_t)rng_below(&w->r, CONTEXT);
+    }
     descent_sequence_options options = {.depth = l->depth,
                                         .motion = l->motion,
+                                        .history = l->history,
                                         .share_group = rng_below(&w->r, 8) == 0,
                                         .no_sharing = rng_below(&w->r, 6) == 0};
     expect_ok(descent_sequence_create(w->cache, &options, &l->sequence, &w->status), &w->status);
@@ -239,7 +264,7 @@ static void op_depth(walk *w, line *l)
 {
     descent_depth depth = some_depth(w);
     if (l->started_from != SIZE_MAX) {
-        if (!test_deepens(w->shape.family)) return;
+        if (!deepens(w, l)) return;
         if (depth.steps[0] <= l->start.step) depth.steps[0] = (uint16_t)(l->start.step + 1);
     }
     if (done(w, descent_sequence_set_depth(l->sequence, depth, &w->status))) l->depth = depth;
@@ -252,7 +277,7 @@ static void op_intervene(walk *w, line *l)
                 .how = (descent_intervention)rng_below(&w->r, 4)};
     if (l->length && rng_below(&w->r, 3)) c.site.position = l->length - 1 - rng_below(&w->r, l->length < 8 ? l->length : 8);
     c.site.kind = (uint32_t)rng_below(&w->r, test_kinds(w->shape.family));
-    c.site.step = (uint32_t)rng_below(&w->r, sublayer_steps_at(l->depth, c.site.kind));
+    c.site.step = (uint32_t)rng_below(&w->r, steps_at(l, l->depth, c.site.position, c.site.kind));
     /* Some are too large for a half, and end the sequence where pages are made of halves. */
     c.values = some_values(w, rng_below(&w->r, 4) || !(c.how & 2) ? 0.5 : 1e6);
     take_out(w, l);
@@ -278,7 +303,8 @@ static void op_start(walk *w, line *l)
     if (steps > 0) return;
     l->start = (descent_site){.layer = (uint32_t)rng_below(&w->r, w->shape.layers)};
     l->start.kind = (uint32_t)rng_below(&w->r, test_kinds(w->shape.family));
-    if (test_deepens(w->shape.family)) l->start.step = (uint32_t)rng_below(&w->r, l->depth.steps[0]);
+    size_t of_all = l->depth.steps[0], of_first = steps_at(l, l->depth, from, 0);
+    if (test_deepens(w->shape.family)) l->start.step = (uint32_t)rng_below(&w->r, of_first < of_all ? of_first : of_all);
     l->started_from = from;
     l->starts = test_alloc((size_t)CONTEXT * w->shape.width, sizeof *l->starts);
     start_new(w, l, from);

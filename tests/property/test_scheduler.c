@@ -38,6 +38,17 @@ static descent_exit some_exit(rng *r, test_family family, size_t prompt_count)
     return exit;
 }
 
+/* One of few, so that pages are shared; half of the time plain. */
+static descent_history some_history(const rng *r, uint32_t T)
+{
+    rng apart = *r;
+    descent_history h = {.policy = (descent_history_policy)rng_below(&apart, 3)};
+    if (rng_below(&apart, 2)) return (descent_history){.policy = DESCENT_HISTORY_OWN};
+    if (rng_below(&apart, 3)) h.prompt_steps = rng_below(&apart, 2) ? 2 : 5;
+    if (h.policy == DESCENT_HISTORY_OWN && h.prompt_steps > 0 && h.prompt_steps < T) h.prompt_steps = T;
+    return h;
+}
+
 /* A prompt of its own, or one that begins as an earlier one does; any depth, any sampling. */
 static void add_text(texts *t, const example *e, rng *r, size_t longest)
 {
@@ -62,6 +73,8 @@ static void add_text(texts *t, const example *e, rng *r, size_t longest)
         options.motion = motion_scaled(0.5f);
         options.solver = (descent_solver){.method = DESCENT_SOLVER_ANDERSON, .nstep = 3, .residual = 0.3f};
     }
+    if (e->model.family == TEST_NRGPT && options.solver.method == DESCENT_SOLVER_PLAIN)
+        options.history = some_history(r, options.depth.steps[0]);
     options.read_prompt = rng_below(r, 6) == 0;
     options.share_group = rng_below(r, 5) == 0;
     t->alone[n] = scheduled_alone(e->engine, DESCENT_PAGE_F32, &options);

@@ -218,6 +218,8 @@ static void equal_sequences_make_equal_files(void **state)
         asked.motion.rule = DESCENT_RULE_PLAIN;
         asked.solver.method = DESCENT_SOLVER_PLAIN;
         asked.exit.criterion = DESCENT_EXIT_NONE;
+        asked.history.policy = DESCENT_HISTORY_OWN;
+        asked.history.prompt_steps = 0;
         asked.share_group = 0;
         asked.no_sharing = false;
         descent_cache *cache = drive_cache(e.engine, DESCENT_PAGE_F32, 0);

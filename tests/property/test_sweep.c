@@ -58,7 +58,7 @@ static void where_the_model_deepens_it_is_one_pass(void **state)
                 twice += (s->options.count - 1) * row_steps_at(&e.model, s->depths[d]);
         s->options.how.no_sharing = true; /* where a depth comes again, pages of its first time would do */
         swept_run(e.engine, s, &swept_ways[round % 2]);
-        assert_int_equal(descent_sweep_steps(e.engine, s->depths, s->options.n_depths, s->options.count - 1), wanted);
+        assert_int_equal(descent_sweep_steps(e.engine, s->depths, s->options.n_depths, NULL, s->options.count - 1), wanted);
         assert_int_equal(s->result.row_steps, test_deepens(e.model.family) ? largest : all - twice);
         free(s);
         example_free(&e);
@@ -94,6 +94,36 @@ static void early_exit_is_that_of_each_depth(void **state)
         example_free(&e);
     }
     assert_true(saved > 0 && asked > 0);
+}
+
+/* Where x(t) is another at every T each depth is run by itself, and nothing is kept of the one before; what a prompt's tokens
+ * take is counted. */
+static void histories_are_those_of_each_depth(void **state)
+{
+    (void)state;
+    for (size_t round = 0; round < test_rounds(18); round++) {
+        example e = swept_example(416, round * TEST_FAMILIES + TEST_NRGPT);
+        swept *s = swept_draw(&e, &e.r, SWEPT_CONTEXT + 1);
+        descent_history *h = &s->options.how.history;
+        h->policy = (descent_history_policy)(round % 3);
+        if (rng_below(&e.r, 3)) h->prompt_steps = h->policy == DESCENT_HISTORY_OWN ? 7 : (uint32_t)rng_between(&e.r, 1, 7);
+        h->prompt = (uint32_t)rng_below(&e.r, 99); /* not looked at */
+        s->options.how.no_sharing = round % 2;
+        if (rng_below(&e.r, 3) == 0) s->options.how.exit = (descent_exit){.criterion = DESCENT_EXIT_STATE, .threshold = 0.1f};
+        swept_expect(e.engine, DESCENT_PAGE_F32, s);
+        swept_run(e.engine, s, &swept_ways[round / 3 % 3]);
+        compare_swept(s, false);
+        uint64_t most = descent_sweep_steps(e.engine, s->depths, s->options.n_depths, h, s->options.count - 1), sum = 0;
+        for (size_t d = 0; d < s->options.n_depths; d++) {
+            bool again = false; /* what is asked again is measured once */
+            for (size_t k = 0; k < d; k++) again = again || !memcmp(&s->depths[k], &s->depths[d], sizeof s->depths[d]);
+            sum += again ? 0 : s->measures[d].token_steps;
+        }
+        assert_true(s->result.row_steps <= most);
+        if (h->policy != DESCENT_HISTORY_OWN && s->options.how.no_sharing) assert_int_equal(s->result.row_steps, sum);
+        free(s);
+        example_free(&e);
+    }
 }
 
 /* A solver that finds the end before its T has taken fewer steps. */
@@ -351,6 +381,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_sweep_measures_what_each_depth_is_alone),
                                        cmocka_unit_test(where_the_model_deepens_it_is_one_pass),
                                        cmocka_unit_test(early_exit_is_that_of_each_depth),
+                                       cmocka_unit_test(histories_are_those_of_each_depth),
                                        cmocka_unit_test(solvers_are_counted_by_their_steps),
                                        cmocka_unit_test(measures_are_the_references),
                                        cmocka_unit_test(depths_that_diverge_say_so),

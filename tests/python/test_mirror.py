@@ -16,6 +16,7 @@ CONSTANTS = {
     "DESCENT_MESSAGE_SIZE": _native.MESSAGE_SIZE, "DESCENT_MAX_STEPS": _native.MAX_STEPS,
     "DESCENT_MAX_KINDS": _native.MAX_KINDS, "DESCENT_MAX_TERMS": _native.MAX_TERMS, "DESCENT_MAX_SCALES": _native.MAX_SCALES, "DESCENT_MAX_NSTEP": _native.MAX_NSTEP,
     **{f"DESCENT_SOLVER_{name.upper()}": value for name, value in _native.SOLVERS.items()},
+    **{f"DESCENT_HISTORY_{name.upper()}": value for name, value in _native.HISTORIES.items()},
     **{f"DESCENT_RULE_{name.upper()}": value for name, value in _native.STEP_RULES.items()},
     **{f"DESCENT_NOISE_{name.upper()}": value for name, value in _native.NOISE_SCHEDULES.items()},
     "DESCENT_ROW_BUCKETS": _native.ROW_BUCKETS, "DESCENT_METRICS": _native.METRICS,
@@ -85,7 +86,7 @@ SCALARS = {
     "bool": ctypes.c_bool, "int": ctypes.c_int, "size_t": ctypes.c_size_t, "float": ctypes.c_float, "double": ctypes.c_double,
     "int64_t": ctypes.c_int64, "uint8_t": ctypes.c_uint8, "uint16_t": ctypes.c_uint16, "uint32_t": ctypes.c_uint32,
     "uint64_t": ctypes.c_uint64, "descent_code": ctypes.c_int, "descent_page_type": ctypes.c_int,
-    "descent_intervention": ctypes.c_int, "descent_step_rule": ctypes.c_int, "descent_noise_schedule": ctypes.c_int, "descent_solver_method": ctypes.c_int, "descent_exit_criterion": ctypes.c_int, "descent_weight_type": ctypes.c_int, "descent_metric": ctypes.c_int,
+    "descent_intervention": ctypes.c_int, "descent_step_rule": ctypes.c_int, "descent_noise_schedule": ctypes.c_int, "descent_solver_method": ctypes.c_int, "descent_history_policy": ctypes.c_int, "descent_exit_criterion": ctypes.c_int, "descent_weight_type": ctypes.c_int, "descent_metric": ctypes.c_int,
     "descent_observer": _native.Observer, "descent_progress": _native.Progress, **_native.STRUCTS,
 }
 OPAQUE = set(re.findall(r"typedef struct (\w+) \1;", TEXT))

@@ -156,6 +156,10 @@ static mates mates_create(descent_cache *cache, const descent_model *model, cons
             else
                 how.exit.threshold *= (float)rng_between(r, 1, 4) / 2;
         }
+        if (options->history.policy != DESCENT_HISTORY_OWN && rng_below(r, 3)) {
+            how.history = options->history;
+            if (rng_below(r, 2)) how.history.prompt_steps = (uint32_t)rng_between(r, 1, 9);
+        }
         m.sequences[i] = drive_sequence_as(cache, &how, own, length);
     }
     return m;
@@ -264,9 +268,12 @@ outcome drive_in(descent_cache *cache, descent_batch *batch, const descent_model
                                     .motion = options->motion,
                                     .solver = options->solver,
                                     .exit = options->exit,
+                                    .history = options->history,
                                     .no_sharing = !options->sharing};
     descent_sequence *sequence = drive_sequence_as(cache, &how, NULL, 0);
-    record *seen = options->observe ? record_create(model, count, options->depth) : NULL;
+    descent_depth deepest = options->depth;
+    if (options->history.prompt_steps > deepest.steps[0]) deepest.steps[0] = (uint16_t)options->history.prompt_steps;
+    record *seen = options->observe ? record_create(model, count, deepest) : NULL;
     if (seen) record_observe(seen, sequence, options->observe);
     if (options->chunks == DRIVE_WHOLE) run_whole(batch, sequence, tokens, count, &m, &r);
     if (options->chunks == DRIVE_SINGLE) run_single(batch, sequence, tokens, count, &m, &r, as_they_came, vocab);

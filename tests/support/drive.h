@@ -51,6 +51,7 @@ typedef struct drive_options {
     descent_motion motion;
     descent_solver solver;
     descent_exit exit;
+    descent_history history;
     descent_page_type page_type;
     uint64_t byte_limit; /* 0: the default */
     uint32_t max_rows;   /* 0: the default */

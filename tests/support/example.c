@@ -17,11 +17,14 @@ example example_draw(uint64_t seed, const example_wish *wish)
         e.count = wish->count ? wish->count : rng_between(&e.r, 1, wish->context);
         e.depth = random_depth(&e.r, &e.model, wish->most ? wish->most : 5);
         e.tokens = random_tokens(&e.r, &e.model, e.count);
+        e.history = wish->history;
+        if (e.history.policy == DESCENT_HISTORY_OWN && e.history.prompt_steps > 0) e.history.prompt_steps += e.depth.steps[0];
         reference_request request = {.tokens = e.tokens,
                                      .count = e.count,
                                      .depth = e.depth,
                                      .motion = wish->motion,
                                      .solver = wish->solver,
+                                     .history = e.history,
                                      .round_page = wish->round_page};
         e.expected = reference_compute(&e.model, &request);
         bool accepted = !wish->accept || wish->accept();
@@ -38,6 +41,7 @@ example example_draw(uint64_t seed, const example_wish *wish)
                                      .depth = e.depth,
                                      .motion = wish->motion,
                                      .solver = wish->solver,
+                                     .history = e.history,
                                      .round_page = wish->round_page};
         e.allowed = rounding_of(&e.model, &request, &e.expected);
     }

@@ -16,6 +16,7 @@ typedef struct example_wish {
     size_t most;  /* largest T of a kind; 0: 5 */
     descent_motion motion;
     descent_solver solver;
+    descent_history history;           /* prompt_steps of OWN are those beyond T */
     page_rounding round_page;          /* NULL: to f32 */
     void (*adjust)(test_model *model); /* of the shape, before the weights are drawn; NULL: as it comes */
     bool (*accept)(void);              /* asked once the reference has run; NULL: yes */
@@ -27,6 +28,7 @@ typedef struct example {
     uint32_t *tokens;
     size_t count;
     descent_depth depth;
+    descent_history history;
     reference_run expected;
     rounding allowed; /* of quantized weights */
     descent_model *engine;

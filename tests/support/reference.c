@@ -35,7 +35,10 @@ reference_run reference_run_create(const test_model *model, const reference_requ
     for (size_t p = 0; p < run.programs; p++) {
         run.steps[p] = sublayer_steps_at(request->depth, p % kinds);
         run.used[p] = test_alloc(count, sizeof(size_t));
-        for (size_t i = 0; i < count; i++) run.used[p][i] = run.steps[p];
+        for (size_t i = 0; i < count; i++) {
+            run.used[p][i] = kinds == 1 ? reference_token_steps(request, i) : run.steps[p];
+            if (run.used[p][i] > run.steps[p]) run.steps[p] = run.used[p][i];
+        }
         run.at[p] = test_alloc(run.steps[p] + 1, sizeof(reference_step));
         for (size_t t = 0; t <= run.steps[p]; t++) {
             reference_step *step = &run.at[p][t];
@@ -95,6 +98,13 @@ double reference_energy(const reference_step *step, size_t position)
 size_t sublayer_steps_at(descent_depth depth, size_t kind)
 {
     return depth.steps[kind] ? depth.steps[kind] : 1;
+}
+
+size_t reference_token_steps(const reference_request *request, size_t i)
+{
+    const descent_history *history = &request->history;
+    bool of_prompt = history->prompt_steps > 0 && i < history->prompt;
+    return of_prompt ? history->prompt_steps : sublayer_steps_at(request->depth, 0);
 }
 
 size_t row_steps_at(const test_model *model, descent_depth depth)

@@ -28,6 +28,7 @@ typedef struct reference_request {
     descent_motion motion;
     descent_solver solver;
     descent_exit exit;
+    descent_history history;
     page_rounding round_page; /* NULL: to f32 */
     const reference_change *changes;
     size_t n_changes;
@@ -48,8 +49,8 @@ typedef struct reference_step {
 
 typedef struct reference_run {
     size_t count, width, vocab, programs, kinds;
-    size_t *steps;  /* [programs] T of each */
-    size_t **used;  /* [programs][L] steps that each token made: T, fewer where it stopped. Its x stays as it was then */
+    size_t *steps;  /* [programs] T of each, the larger one where a prompt has another */
+    size_t **used;  /* [programs][L] steps that each token made: its T, fewer where it stopped. Its x stays as it was then */
     double closest; /* of all decisions to stop or not, how near the nearest was to be another: below 1e-3 rounding may do */
     reference_step **at; /* [programs][T + 1] */
     double *states;      /* [L][C], what the final norm reads */
@@ -58,6 +59,8 @@ typedef struct reference_run {
 
 /* Steps of a sub-layer of a kind: its T, or the one of a kind that has none. */
 size_t sublayer_steps_at(descent_depth depth, size_t kind);
+/* T of token i where that is one number. */
+size_t reference_token_steps(const reference_request *request, size_t i);
 /* Row steps a token takes. */
 size_t row_steps_at(const test_model *model, descent_depth depth);
 

@@ -1,6 +1,7 @@
-/* reference_nrgpt.c: one block, applied T times, whole sequence at once.
+/* reference_nrgpt.c: one block, applied T times, whole sequence at once; where last states are read, token by token.
  *
- * Shapes: L tokens, C width, H heads, F hidden, V vocab. Keys are g of every token at one step, rounded to the page. */
+ * Shapes: L tokens, C width, H heads, F hidden, V vocab. Keys are g of every token at one step, rounded to the page; of a token
+ * that has made its last step, g at its last state. */
 #include "reference_nrgpt.h"
 
 #include <math.h>
@@ -175,24 +176,30 @@ static void say(const test_model *model, const double *x, double *logits)
     free(normed);
 }
 
-/* x(t) of every token is in run->at[0][t].x: fills in g, what is said, the energies and their gradients there; keys come out
- * rounded. */
-static void look(const test_model *model, const weights *w, const reference_request *request, reference_run *run, size_t t,
-                 double *keys, double *gradients)
+/* Tokens first .. end - 1, which descend together. */
+typedef struct group {
+    size_t first, end;
+} group;
+
+/* x(t) of every token of the group is in run->at[0][t].x: fills in g, what is said, the energies and their gradients there;
+ * keys come out rounded, those of tokens before the group are there. */
+static void look(const test_model *model, const weights *w, const reference_request *request, reference_run *run, group of,
+                 size_t t, double *keys, double *gradients)
 {
     size_t C = model->width;
     reference_step *step = &run->at[0][t];
-    bool stepping = t < run->steps[0], says = !stepping || request->exit.criterion >= DESCENT_EXIT_ENTROPY;
-    memset(gradients, 0, run->count * C * sizeof *gradients);
-    for (size_t i = 0; i < run->count; i++) {
+    bool says = t == run->steps[0] || request->exit.criterion >= DESCENT_EXIT_ENTROPY;
+    for (size_t i = of.first; i < of.end; i++) {
         descent_site site = {0, 0, (uint32_t)t, i};
+        bool stepping = t < reference_token_steps(request, i);
+        memset(gradients + i * C, 0, C * sizeof *gradients);
         if (stepping) reference_apply(request, site, false, step->x + i * C, C);
         reference_norm(step->x + i * C, C, model->norm_epsilon, w->norm_weight, w->norm_bias, model->rms, step->g + i * C);
         if (stepping) reference_apply(request, site, true, step->g + i * C, C);
         memcpy(keys + i * C, step->g + i * C, C * sizeof *keys);
         reference_round_page(request->round_page, keys + i * C, C);
     }
-    for (size_t i = 0; i < run->count; i++) {
+    for (size_t i = of.first; i < of.end; i++) {
         const double *g = step->g + i * C;
         step->energy[0][i] = attention(model, w, g, keys, history_length(model, i), gradients + i * C);
         step->energy[1][i] = feed_forward(model, w, g, gradients + i * C);
@@ -201,12 +208,13 @@ static void look(const test_model *model, const weights *w, const reference_requ
 }
 
 /* Fills in what compares step t with step t-1, whose keys are given. */
-static void compare(const test_model *model, const weights *w, reference_run *run, size_t t, const double *earlier_keys)
+static void compare(const test_model *model, const weights *w, reference_run *run, group of, size_t t,
+                    const double *earlier_keys)
 {
     size_t C = model->width;
     reference_step *before = &run->at[0][t - 1], *after = &run->at[0][t];
     double *unused = test_alloc(C, sizeof *unused);
-    for (size_t i = 0; i < run->count; i++) {
+    for (size_t i = of.first; i < of.end; i++) {
         const double *g = after->g + i * C;
         double old_keys =
             attention(model, w, g, earlier_keys, history_length(model, i), NULL) + feed_forward(model, w, g, unused);
@@ -249,20 +257,22 @@ reference_run reference_nrgpt(const test_model *model, const reference_request *
     const double *positions = test_model_find(model, "position_embd.weight");
     for (size_t i = 0; i < count; i++)
         for (size_t c = 0; c < C; c++) run.at[0][0].x[i * C + c] = tokens[request->tokens[i] * C + c] + positions[i * C + c];
-    for (size_t t = 0; t <= run.steps[0]; t++) {
-        look(model, &w, request, &run, t, keys, gradients);
-        if (t > 0) compare(model, &w, &run, t, earlier);
-        for (size_t i = 0; i < count && t > 0; i++) reference_decide(request, &run, 0, t - 1, i);
-        memcpy(earlier, keys, count * C * sizeof *keys);
-        for (size_t i = 0; i < count && t < run.steps[0]; i++) {
-            const double *x = run.at[0][t].x + i * C;
-            double *next = run.at[0][t + 1].x + i * C;
-            descent_site site = {0, 0, (uint32_t)t, i};
-            run.at[0][t].slope[i] = rated(model, &w, x, gradients + i * C, update);
-            move(request, &run, site, !model->rms, update, momentum + i * C, steps + i * run.steps[0] * C);
-            if (run.used[0][i] <= t) memcpy(next, x, C * sizeof *x); /* it has stopped */
+    size_t together = request->history.policy == DESCENT_HISTORY_LAST ? 1 : count;
+    for (group of = {0, together}; of.end <= count; of.first = of.end, of.end += together)
+        for (size_t t = 0; t <= run.steps[0]; t++) {
+            look(model, &w, request, &run, of, t, keys, gradients);
+            if (t > 0) compare(model, &w, &run, of, t, earlier);
+            for (size_t i = of.first; i < of.end && t > 0; i++) reference_decide(request, &run, 0, t - 1, i);
+            memcpy(earlier, keys, of.end * C * sizeof *keys);
+            for (size_t i = of.first; i < of.end && t < run.steps[0]; i++) {
+                const double *x = run.at[0][t].x + i * C;
+                double *next = run.at[0][t + 1].x + i * C;
+                descent_site site = {0, 0, (uint32_t)t, i};
+                run.at[0][t].slope[i] = rated(model, &w, x, gradients + i * C, update);
+                move(request, &run, site, !model->rms, update, momentum + i * C, steps + i * run.steps[0] * C);
+                if (run.used[0][i] <= t) memcpy(next, x, C * sizeof *x); /* it has stopped */
+            }
         }
-    }
     reference_blank(&run);
     memcpy(run.states, run.at[0][run.steps[0]].x, count * C * sizeof(double));
     memcpy(run.logits, run.at[0][run.steps[0]].said, count * model->vocab * sizeof(double));

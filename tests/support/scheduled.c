@@ -169,7 +169,9 @@ scheduled scheduled_alone(const descent_model *model, descent_page_type page_typ
                                     .motion = options->motion,
                                     .solver = options->solver,
                                     .exit = options->exit,
+                                    .history = options->history,
                                     .no_sharing = true};
+    how.history.prompt = (uint32_t)options->prompt_count - 1;
     descent_sequence *sequence = drive_sequence_as(cache, &how, options->prompt, options->prompt_count);
     float *logits = test_alloc(info->vocab, sizeof *logits);
     size_t room = info->context + 1 - options->prompt_count, limit = options->limit < room ? options->limit : room;

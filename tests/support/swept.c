@@ -155,6 +155,7 @@ static descent_measure measured_alone(const descent_model *model, const descent_
     descent_batch *batch = drive_batch(cache, 0, 1);
     descent_sequence_options how = o->how;
     how.depth = depth;
+    how.history.prompt = (uint32_t)o->first - 1;
     how.no_sharing = true;
     descent_sequence *sequence = drive_sequence_as(cache, &how, NULL, 0);
     descents d = descents_create(model, o->count - 1);

@@ -17,6 +17,7 @@ MAX_TERMS = 2
 MAX_SCALES = 64
 MAX_NSTEP = 16
 SOLVERS = {"plain": 0, "anderson": 1}
+HISTORIES = {"own": 0, "latest": 1, "last": 2}
 STEP_RULES = {"plain": 0, "angular": 1}
 NOISE_SCHEDULES = {"fixed": 0, "decay": 1}
 ROW_BUCKETS = 12
@@ -73,6 +74,10 @@ class Solver(Structure):
     _fields_ = [("method", c_int), ("nstep", c_uint32), ("residual", c_float)]
 
 
+class History(Structure):
+    _fields_ = [("policy", c_int), ("prompt_steps", c_uint32), ("prompt", c_uint32)]
+
+
 class ModelInfo(Structure):
     _fields_ = [
         ("name", c_char_p), ("family", c_char_p), ("variant", c_char_p), ("weight_type", c_char_p),
@@ -110,8 +115,8 @@ class CacheUsage(Structure):
 
 
 class SequenceOptions(Structure):
-    _fields_ = [("depth", Depth), ("motion", Motion), ("solver", Solver), ("exit", Exit), ("share_group", c_uint64),
-                ("no_sharing", c_bool)]
+    _fields_ = [("depth", Depth), ("motion", Motion), ("solver", Solver), ("exit", Exit), ("history", History),
+                ("share_group", c_uint64), ("no_sharing", c_bool)]
 
 
 class Site(Structure):
@@ -198,8 +203,8 @@ class GenerationCalls(Structure):
 class GenerationOptions(Structure):
     _fields_ = [
         ("prompt", POINTER(c_uint32)), ("prompt_count", c_size_t), ("limit", c_size_t), ("sampling", Sampling),
-        ("depth", Depth), ("motion", Motion), ("solver", Solver), ("exit", Exit), ("draft_steps", c_int), ("share_group", c_uint64),
-        ("read_prompt", c_bool), ("observe", c_int), ("observe_prompt", c_bool), ("reach", POINTER(Reach)), ("like", c_void_p), ("background", c_bool), ("calls", GenerationCalls),
+        ("depth", Depth), ("motion", Motion), ("solver", Solver), ("exit", Exit), ("history", History), ("draft_steps", c_int),
+        ("share_group", c_uint64), ("read_prompt", c_bool), ("observe", c_int), ("observe_prompt", c_bool), ("reach", POINTER(Reach)), ("like", c_void_p), ("background", c_bool), ("calls", GenerationCalls),
         ("user", c_void_p),
     ]
 
@@ -294,7 +299,7 @@ class QuantizeOptions(Structure):
 
 STRUCTS = {
     "descent_status": Status, "descent_depth": Depth, "descent_path": Path, "descent_exit": Exit, "descent_exit_cost": ExitCost,
-    "descent_noise": Noise, "descent_motion": Motion, "descent_solver": Solver,
+    "descent_noise": Noise, "descent_motion": Motion, "descent_solver": Solver, "descent_history": History,
     "descent_model_info": ModelInfo, "descent_tensor_info": TensorInfo,
     "descent_tokenizer_info": TokenizerInfo, "descent_text_part": TextPart, "descent_cache_options": CacheOptions,
     "descent_cache_usage": CacheUsage,
@@ -331,6 +336,7 @@ FUNCTIONS = {
     "descent_model_read": (c_int, [c_char_p, _out, _status]),
     "descent_model_close": (None, [_handle]),
     "descent_model_describe": (POINTER(ModelInfo), [_handle]),
+    "descent_history_name": (c_char_p, [c_int]),
     "descent_model_history_term": (c_double, [_handle, c_size_t]),
     "descent_model_tokenizer": (_handle, [_handle]),
     "descent_model_metadata": (c_bool, [_handle, c_size_t, POINTER(c_char_p), c_char_p, c_size_t]),
@@ -398,7 +404,7 @@ FUNCTIONS = {
     "descent_measure_add": (None, [POINTER(Measure), POINTER(Measure)]),
     "descent_measure_cost": (Measure, [POINTER(ModelCost), Depth, c_uint64, c_uint64]),
     "descent_scheduler_sweep": (c_int, [_handle, POINTER(SweepOptions), _out, _status]),
-    "descent_sweep_steps": (c_uint64, [_handle, POINTER(Depth), c_size_t, c_uint64]),
+    "descent_sweep_steps": (c_uint64, [_handle, POINTER(Depth), c_size_t, POINTER(History), c_uint64]),
     "descent_metric_name": (c_char_p, [c_int]),
     "descent_scaling_summarize": (c_int, [POINTER(Measure), POINTER(c_uint64), c_size_t, c_size_t, POINTER(ScalingOptions),
                                           POINTER(ScalingRow), _status]),

@@ -84,6 +84,11 @@ def solver_struct(solver):
     return fill(_native.Solver(method=_native.SOLVERS["anderson"], residual=1e-4), **given)
 
 
+def history_struct(history, prompt_steps, prompt):
+    return fill(_native.History(), policy=choice("history", history, _native.HISTORIES), prompt_steps=prompt_steps or 0,
+                prompt=prompt)
+
+
 def motion_struct(step_scale, momentum, step_rule, noise):
     """A number, or a list of one for each step."""
     scales = np.atleast_1d(np.asarray(step_scale, np.float32)).ravel()
@@ -138,15 +143,16 @@ class Cache(Handle):
         self._batch = None
 
     def sequence(self, steps=None, share_group=0, sharing=True, step_scale=1.0, exit=None, momentum=0.0,
-                 step_rule="plain", noise=None, solver=None):
+                 step_rule="plain", noise=None, solver=None, history="own", prompt_steps=None, prompt=0):
         """A new, empty sequence at depth `steps` (default: as trained), each of its steps step_scale times as long (a list: step t
         step_scale[t] times, the last number also for all behind), with momentum, by the rule "plain" or
         "angular", and with `noise`: a sigma, or a dict of sigma, seed and schedule ("fixed", "decay"). `solver`: a residual,
         or a dict of residual and nstep, for the limit of large T by Anderson acceleration (`converged` says of which tokens).
         `exit`: tokens stop early once r_t is below this threshold; or a dict of criterion (state, cosine, energy, entropy,
-        kl, argmax), threshold (each has its default), min_steps, check_every, first."""
+        kl, argmax), threshold (each has its default), min_steps, check_every, first.
+        `history`: what is read of earlier tokens, "own", "latest" or "last"; the first `prompt` tokens take `prompt_steps`."""
         return Sequence._create(self, steps, share_group, sharing, exit, motion_struct(step_scale, momentum, step_rule, noise),
-                                solver_struct(solver))
+                                solver_struct(solver), history_struct(history, prompt_steps, prompt))
 
     def restore(self, path):
         """The sequence that Sequence.save wrote to a file."""
@@ -183,9 +189,9 @@ class Sequence(Handle):
         return self
 
     @classmethod
-    def _create(cls, cache, steps, share_group, sharing, exit, motion, solver):
+    def _create(cls, cache, steps, share_group, sharing, exit, motion, solver, history):
         options = fill(_native.SequenceOptions(), depth=cache._core.depth(steps), motion=motion, solver=solver, exit=exit_struct(exit),
-                       share_group=share_group, no_sharing=not sharing)
+                       history=history, share_group=share_group, no_sharing=not sharing)
         handle = ctypes.c_void_p()
         with cache._gate.enter():
             call("descent_sequence_create", cache._pointer, ctypes.byref(options), ctypes.byref(handle))

@@ -24,10 +24,17 @@ PARTS = {  # the page's parts, and the claims of each by the names of their modu
         "exits",
     ),
     "What a descent does": (
+        "energy",
+        "guesses",
     ),
     "Choosing, and smaller numbers": (
     ),
     "Beside other models": (
+        "cost",
+        "nrgpt_baselines",
+        "cem_baselines",
+        "variants",
+        "gap",
     ),
 }
 CLAIMS = tuple(name for names in PARTS.values() for name in names)

@@ -30,6 +30,11 @@ class Shipped:
         drawn = re.search(r"drew T from (\d+) to (\d+)", self.figures.get("facts", {}).get("depth", ""))
         return [int(t) for t in drawn.groups()] if drawn else None
 
+    def worked(self, count):
+        """The worked chains of the first so many questions, as a text whose special tokens are spelled out."""
+        items = listops.read_items(self.items)[:count]
+        return ",".join(listops.VOCAB.decode(listops.chain(item.prompt[:-1])) for item in items)
+
 
 class Trained:
     """A run of models/science: `entry` is the index's (tools/train/baselines.py has its schema)."""

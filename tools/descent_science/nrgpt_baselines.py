@@ -1,0 +1,34 @@
+"""NRGPT beside GPT and GPT_Rec_parallel at equal parameters, inference and training."""
+from . import baselines
+from .families import sure
+from .section import AGREES, DISAGREES, IN_PART, NRGPT
+
+SECONDS = 60
+REFERENCE = "nrgpt"
+
+
+def measure(ctx):
+    return baselines.measure(ctx, REFERENCE)
+
+
+def section(results):
+    return baselines.section(
+        results, REFERENCE, "NRGPT is about as good as the recurrent transformer of its size",
+        f"{NRGPT} reaches the loss of GPT_Rec_parallel, one transformer block applied T times, with about as many parameters, on Shakespeare and on OpenWebText "
+        "(3.467 against 3.454 nats there, of 90M and 85M parameters); a GPT with layers of its own does better than both (2.921, of 124M).", _judge)
+
+
+def _judge(results):
+    told = {(family, matched): baselines.against(results, family, matched) for family in ("gpt-rec-parallel", "gpt") for matched in baselines.MATCHES}
+    recurrent, layered = told["gpt-rec-parallel", "parameters"], told["gpt", "parameters"]
+    found = "Tiny NRGPTs and their baselines, each trained with its seeds. NRGPT's loss less the other's, in nats a token: " + "; ".join(
+        f"{baselines.NAMES[family]}: " + ", ".join(f"{baselines.said(told[family, matched])} at equal {matched}" for matched in baselines.MATCHES)
+        for family in ("gpt-rec-parallel", "gpt")) + "."
+    if recurrent is None:
+        return found, "cannot tell", "GPT_Rec_parallel of as many parameters is not there."
+    close = abs(recurrent["value"]) <= 0.015 * baselines.group(results, REFERENCE)["loss"]["value"]
+    better = sure(recurrent, -1)
+    verdict = AGREES if close or better else DISAGREES
+    return found, verdict if layered is not None else IN_PART, (
+        "At equal parameters NRGPT's loss is " + ("below" if better else "within 1.5% of" if close else "above") + " GPT_Rec_parallel's"
+        + (f", and {'below' if layered['value'] < 0 else 'above'} that of a GPT of as many parameters." if layered else "."))

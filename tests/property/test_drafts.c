@@ -211,11 +211,7 @@ static void run_texts(const subject *s, const texts *t, const descent_scheduler_
         count(sum, &runs[n]);
         scheduled_free(&runs[n]);
     }
-    descent_scheduler_state state = descent_scheduler_describe(scheduler);
-    assert_int_equal(state.row_steps, row_steps);
-    assert_int_equal(state.running + state.waiting + state.rows, 0);
-    assert_int_equal(state.cache.pages, state.cache.idle_pages);
-    descent_scheduler_destroy(scheduler);
+    assert_int_equal(scheduled_stop(scheduler).row_steps, row_steps);
     gathering_finish(&with);
     assert_int_equal(looked_at.begun, drafted);
     assert_int_equal(looked_at.left_out, 0);

@@ -363,9 +363,7 @@ static setting set_up(uint64_t test, size_t round, way_to_stop way)
 static void tear_down(setting *set)
 {
     descent_batch_destroy(set->batch);
-    descent_cache_usage usage = descent_cache_describe(set->cache);
-    assert_int_equal(usage.pages, usage.idle_pages);
-    descent_cache_destroy(set->cache);
+    drive_cache_end(set->cache);
     descent_model_close(set->engine);
     test_model_free(&set->model);
     free(set->tokens);

@@ -1,5 +1,5 @@
-/* test_limits.c: what a batch takes is bounded whatever a file's widths, and a model so wide that its tiles have fewer rows
- * computes the same bits. */
+/* test_limits.c: what a batch takes, and how many row steps there are, is bounded whatever a file's shapes, and a model so wide
+ * that its tiles have fewer rows computes the same bits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,9 +8,12 @@
 #include <cmocka.h>
 
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "compare.h"
 #include "drive.h"
+#include "model_file.h"
 #include "random_model.h"
 
 /* Of the baselines narrow ones with one block: their two matrices are large enough. */
@@ -69,9 +72,38 @@ static void narrow_tiles_compute_the_same_bits(void **state)
     }
 }
 
+/* layers x (65,535 + 65,535) row steps are counted in 32 bits. */
+static void more_layers_than_can_be_counted_are_refused(void **state)
+{
+    (void)state;
+    test_model shape = test_model_copy(&(test_model){.family = TEST_CEM,
+                                                     .width = 4,
+                                                     .vocab = 5,
+                                                     .context = 6,
+                                                     .heads = 1,
+                                                     .hidden = 3,
+                                                     .layers = 32769,
+                                                     .norm_epsilon = 1e-5,
+                                                     .steps = {1, 1},
+                                                     .diagonal = "none",
+                                                     .rank = -1,
+                                                     .activation = "silu",
+                                                     .rope_base = 500,
+                                                     .tied = true});
+    const char *path = scratch_path("layers.gguf");
+    write_model(&shape, path);
+    descent_model *model = NULL;
+    descent_status status;
+    expect_code(descent_model_open(path, &model, &status), DESCENT_BAD_FILE, &status, "cem.block_count");
+    if (!strstr(status.message, "32768")) compare_fail("\"%s\" does not say how many there may be", status.message);
+    (void)unlink(path);
+    test_model_free(&shape);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(rows_that_keep_too_much_are_refused),
-                                       cmocka_unit_test(narrow_tiles_compute_the_same_bits)};
+                                       cmocka_unit_test(narrow_tiles_compute_the_same_bits),
+                                       cmocka_unit_test(more_layers_than_can_be_counted_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -166,9 +166,7 @@ static setting set_up(uint64_t test, size_t round, motion_kind kind, test_family
 static void tear_down(setting *s)
 {
     descent_batch_destroy(s->batch);
-    descent_cache_usage usage = descent_cache_describe(s->cache);
-    assert_int_equal(usage.pages, usage.idle_pages);
-    descent_cache_destroy(s->cache);
+    drive_cache_end(s->cache);
     descent_model_close(s->engine);
     test_model_free(&s->model);
     free(s->tokens);

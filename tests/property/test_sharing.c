@@ -37,9 +37,7 @@ static setting set_up(uint64_t test, test_family chosen, uint64_t limit)
 static void tear_down(setting *s)
 {
     descent_batch_destroy(s->batch);
-    descent_cache_usage usage = descent_cache_describe(s->cache);
-    assert_int_equal(usage.pages, usage.idle_pages); /* nobody holds any more */
-    descent_cache_destroy(s->cache);
+    drive_cache_end(s->cache);
     outcome_free(&s->expected);
     example_free(&s->e);
 }

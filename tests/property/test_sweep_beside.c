@@ -84,11 +84,7 @@ static uint64_t run_crowd(const example *e, crowd *c, const descent_scheduler_op
         row_steps += c->sweeps[i]->result.row_steps + c->texts[i].report.row_steps;
         scheduled_free(&c->texts[i]);
     }
-    descent_scheduler_state state = descent_scheduler_describe(scheduler);
-    assert_int_equal(state.row_steps, row_steps);
-    assert_int_equal(state.running + state.waiting + state.rows, 0);
-    assert_int_equal(state.cache.pages, state.cache.idle_pages);
-    descent_scheduler_destroy(scheduler);
+    assert_int_equal(scheduled_stop(scheduler).row_steps, row_steps);
     gathering_finish(&with);
     return pauses;
 }

@@ -1,13 +1,18 @@
 /* drive.c: the ways to run a sequence, and reading what it came to. Observing is in record.c. */
 #include "drive.h"
 
+#include "cache.h"
 #include "compare.h"
 #include "model_file.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 void expect_code(descent_code code, descent_code wanted, const descent_status *status, const char *words)
 {
@@ -45,6 +50,21 @@ descent_cache *drive_cache(const descent_model *model, descent_page_type page_ty
     descent_status status;
     expect_ok(descent_cache_create(model, &options, &cache, &status), &status);
     return cache;
+}
+
+void drive_cache_end(descent_cache *cache)
+{
+    descent_cache_usage usage = descent_cache_describe(cache);
+    assert_int_equal(usage.pages, usage.idle_pages);
+    page *last = NULL;
+    cache->byte_limit = sizeof *last;
+    assert_int_equal(page_create(cache, &last, NULL), DESCENT_OK);
+    page_release(cache, last);
+    usage = descent_cache_describe(cache);
+    assert_int_equal(usage.bytes, 0);
+    assert_int_equal(usage.pages, 0);
+    assert_int_equal(usage.idle_pages, 0);
+    descent_cache_destroy(cache);
 }
 
 descent_batch *drive_batch(descent_cache *cache, uint32_t max_rows, uint32_t threads)

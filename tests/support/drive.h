@@ -96,6 +96,8 @@ descent_model *drive_open(const char *path);
 /* Writes the model into a scratch file and opens it. */
 descent_model *drive_open_test_model(const test_model *model);
 descent_cache *drive_cache(const descent_model *model, descent_page_type page_type, uint64_t byte_limit);
+/* Destroys a cache in which nobody holds a page: those that are left are idle, and when these have to go nothing is left. */
+void drive_cache_end(descent_cache *cache);
 descent_batch *drive_batch(descent_cache *cache, uint32_t max_rows, uint32_t threads);
 /* `count` tokens appended (0: none), at `depth`. */
 descent_sequence *drive_sequence(descent_cache *cache, descent_depth depth, bool sharing, const uint32_t *tokens, size_t count);

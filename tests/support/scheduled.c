@@ -5,8 +5,12 @@
 #include "drive.h"
 #include "test_model.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 /* ---- The other side of the thread -------------------------------------------------------------------------------- */
 
@@ -122,6 +126,17 @@ descent_scheduler *scheduled_start(const descent_model *model, const descent_sch
     descent_status status;
     expect_ok(descent_scheduler_create(model, options, &scheduler, &status), &status);
     return scheduler;
+}
+
+descent_scheduler_state scheduled_stop(descent_scheduler *scheduler)
+{
+    descent_scheduler_state state = descent_scheduler_describe(scheduler);
+    assert_int_equal(state.running + state.waiting + state.rows, 0);
+    assert_int_equal(state.cache.pages, state.cache.idle_pages);
+    assert_true(state.cache.bytes <= state.cache.byte_limit);
+    assert_true(state.seconds_since_step == 0);
+    descent_scheduler_destroy(scheduler);
+    return state;
 }
 
 void scheduled_submit(descent_scheduler *scheduler, const descent_model *model, gathering *with, scheduled *s)

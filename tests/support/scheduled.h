@@ -50,6 +50,8 @@ void gathering_wait_for_gate(gathering *with);
 void gathering_open(gathering *with);
 
 descent_scheduler *scheduled_start(const descent_model *model, const descent_scheduler_options *options);
+/* Destroys one that has nothing to do and in which nobody holds memory. Returns what it said of itself. */
+descent_scheduler_state scheduled_stop(descent_scheduler *scheduler);
 /* Submits it, which must succeed. */
 void scheduled_submit(descent_scheduler *scheduler, const descent_model *model, gathering *with, scheduled *s);
 /* Cancels it from this thread, unless it has ended. */

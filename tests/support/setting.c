@@ -47,10 +47,7 @@ void setting_down(setting *s)
         assert_int_equal(s->runs[n].ends, 1);
         scheduled_free(&s->runs[n]);
     }
-    descent_scheduler_state state = descent_scheduler_describe(s->scheduler);
-    assert_int_equal(state.running + state.waiting + state.rows, 0);
-    assert_int_equal(state.cache.pages, state.cache.idle_pages);
-    descent_scheduler_destroy(s->scheduler);
+    (void)scheduled_stop(s->scheduler);
     gathering_finish(&s->with);
     setting_release_model(s);
 }

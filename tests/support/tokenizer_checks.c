@@ -1,6 +1,8 @@
 /* tokenizer_checks.c: see tokenizer_checks.h. */
 #include "tokenizer_checks.h"
 
+#include "rng.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -104,4 +106,50 @@ gguf_writer *writer_of(const char *model)
 void add_tokens(gguf_writer *w, const char *const *tokens, size_t count)
 {
     gguf_writer_strings(w, "tokenizer.ggml.tokens", tokens, count);
+}
+
+/* The file loads, or the error says something, and what loads works. */
+static void exercise(const uint8_t *data, size_t bytes)
+{
+    gguf_file *file;
+    descent_tokenizer *t = NULL;
+    descent_status status = {0};
+    if (gguf_open_memory(data, bytes, &file, &status)) return;
+    descent_code code = tokenizer_load(file, 300, &t, &status);
+    gguf_close(file);
+    assert_int_equal(status.code, code);
+    assert_int_equal(code != DESCENT_OK, status.message[0] != '\0');
+    if (!t) return;
+    static const char text[] = "ABX a<s>b[bc]  cc\xff 0,1,(,=, \xe2\x96\x81\xf0\x9f\x98\x80\0z";
+    uint32_t *ids;
+    size_t count;
+    for (int flags = 0; flags < 4; flags++) {
+        if (descent_tokenizer_encode(t, text, sizeof text, flags, &ids, &count, &status)) continue;
+        char out[2048];
+        (void)decoded(t, ids, count, out);
+        for (size_t i = 0; i < count; i++) assert_true(ids[i] < descent_tokenizer_describe(t)->vocab);
+        descent_free(ids);
+    }
+    tokenizer_free(t);
+}
+
+void survives_damage(gguf_writer *w, uint64_t seed)
+{
+    rng r = rng_seeded(seed);
+    size_t bytes;
+    uint8_t *data = gguf_writer_build(w, &bytes);
+    for (int round = 0; round < 4000; round++) {
+        uint8_t was[4];
+        size_t at[4], changes = rng_between(&r, 1, 4);
+        for (size_t i = 0; i < changes; i++) {
+            at[i] = rng_below(&r, bytes);
+            was[i] = data[at[i]];
+            data[at[i]] = (uint8_t)(rng_below(&r, 2) ? rng_below(&r, 256) : was[i] ^ 1u << rng_below(&r, 8));
+        }
+        exercise(data, bytes);
+        for (size_t i = changes; i-- > 0;) data[at[i]] = was[i];
+    }
+    exercise(data, bytes);
+    free(data);
+    gguf_writer_destroy(w);
 }

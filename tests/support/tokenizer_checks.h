@@ -35,6 +35,9 @@ const char *decoded(const descent_tokenizer *t, const uint32_t *ids, size_t coun
         assert_string_equal(decoded(t, ids_, COUNT(ids_), out_), expected);                                                    \
     } while (0)
 
+/* With some bytes changed, in many ways: the file loads, or the error says something, and what loads works. */
+void survives_damage(gguf_writer *w, uint64_t seed);
+
 void piece_is(const descent_tokenizer *t, uint32_t id, const char *text, bool has_text);
 
 #endif

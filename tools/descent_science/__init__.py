@@ -21,6 +21,7 @@ PARTS = {  # the page's parts, and the claims of each by the names of their modu
         "shakespeare",
         "listops",
         "grid",
+        "fixed",
         "exits",
     ),
     "What a descent does": (

@@ -1,5 +1,5 @@
-/* answer_motion.c: how the steps of a request's descent moved, as its answer repeats it: what is not the default. See answer.h.
- */
+/* answer_motion.c: how the steps of a request's descent moved and what they read, as its answer repeats it: what is not the
+ * default. See answer.h. */
 #include "answer.h"
 
 static bool scales(const descent_motion *m)
@@ -40,6 +40,15 @@ void answer_put_motion(json_text *out, const generation_request *r)
     }
     if (m->rule == DESCENT_RULE_ANGULAR) json_text_put(out, ",\"step_rule\":\"angular\"");
     if (m->noise.sigma > 0) put_noise(out, &m->noise);
+    if (r->history.policy != DESCENT_HISTORY_OWN) {
+        json_text_put(out, ",\"history\":\"");
+        json_text_put(out, descent_history_name(r->history.policy));
+        json_text_put(out, "\"");
+    }
+    if (r->history.prompt_steps > 0) {
+        json_text_put(out, ",\"prompt_steps\":");
+        json_text_unsigned(out, r->history.prompt_steps);
+    }
     if (r->solver.method != DESCENT_SOLVER_ANDERSON) return;
     json_text_put(out, ",\"solver\":{\"method\":\"anderson\",\"nstep\":");
     json_text_unsigned(out, r->solver.nstep);

@@ -50,7 +50,7 @@ static tracer_options trace_of(const generation_request *r, size_t p)
     bool all = r->kind == REQUEST_TRACE;
     size_t first = all ? 0 : prompt_count - 1;
     return (tracer_options){.info = r->model->info,
-                            .depth = r->depth,
+                            .depth = request_deepest(r),
                             .first = first,
                             .count = whole - first,
                             .states = all,
@@ -194,6 +194,7 @@ static bool submit(job *j, job_text *t, api_error *error)
         .motion = r->motion,
         .solver = r->solver,
         .exit = r->exit,
+        .history = r->history,
         .draft_steps = r->draft_steps,
         .share_group = with->share_cache ? 0 : j->exchange->key_group,
         .read_prompt = transcript_reads_prompt(&t->transcript),

@@ -391,6 +391,13 @@ void request_release(generation_request *request)
     *request = (generation_request){.model = NULL};
 }
 
+descent_depth request_deepest(const generation_request *request)
+{
+    descent_depth depth = request->depth;
+    if (request->history.prompt_steps > depth.steps[0]) depth.steps[0] = (uint16_t)request->history.prompt_steps;
+    return depth;
+}
+
 uint32_t request_texts_of_a_prompt(const generation_request *request)
 {
     if (request->candidates > 0) return request->candidates;

@@ -79,6 +79,9 @@ void request_release(generation_request *request);
 /* Texts generated of a prompt: max(n, best_of), or its candidates. */
 uint32_t request_texts_of_a_prompt(const generation_request *request);
 
+/* The depth of those of its tokens that take most steps. */
+descent_depth request_deepest(const generation_request *request);
+
 /* Most tokens that may follow prompt p: max_tokens, or what the context has room for; a prompt that fills the context still
  * yields one. */
 size_t request_limit_of(const generation_request *request, size_t p);

@@ -1,9 +1,7 @@
 /* request_depth.c: how deep a request descends: the "descent" object, the model's name and reasoning_effort, in that order of
- * precedence. Fields of "descent" that this version does not have take their default value and nothing else; one table says
- * which they are. */
+ * precedence; and what earlier tokens are read at, exit, drafts and choosing. */
 #include "request_parts.h"
 
-#include <float.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -111,22 +109,7 @@ static bool read_name(const request_reader *r, descent_depth *depth)
     return true;
 }
 
-/* ---- Fields of later versions ------------------------------------------------------------------------------------ */
-
-typedef struct later_field {
-    const char *name;
-    const char *const *words; /* what a text may be, the default first; NULL: a number */
-    double number;            /* the default of a number */
-} later_field;
-
-static const char *const histories[] = {"own", "latest", "last", NULL};
-
-static const later_field of_descent[] = {{.name = "history", .words = histories}, {.name = NULL}};
-
-static void not_yet(const fields *f, const char *name, const char *got, const char *expected)
-{
-    (void)fields_fail(f, name, "unsupported_parameter", "is %s: this version does not have it yet, expected %s", got, expected);
-}
+/* ---- History ------------------------------------------------------------------------------------------------------ */
 
 size_t request_word(const fields *f, const char *name, const char *const *words)
 {
@@ -141,22 +124,56 @@ size_t request_word(const fields *f, const char *name, const char *const *words)
     return 0;
 }
 
-static void check_later(const fields *f, const later_field *field)
+static bool is_nrgpt(const request_reader *r)
 {
-    char got[FIELDS_WORDS], expected[32];
-    if (field->words) {
-        size_t word = request_word(f, field->name, field->words);
-        if (word > 0) not_yet(f, field->name, field->words[word], field->words[0]);
-        return;
-    }
-    if (fields_real(f, field->name, -DBL_MAX, DBL_MAX, false, field->number) == field->number || !fields_ok(f)) return;
-    (void)snprintf(expected, sizeof expected, "%g", field->number);
-    not_yet(f, field->name, fields_describe(fields_any(f, field->name), got), expected);
+    return !strcmp(r->out->model->info->family, "nrgpt");
 }
 
-static void check_later_fields(const fields *f)
+static bool same_depth(descent_depth a, descent_depth b)
 {
-    for (size_t i = 0; of_descent[i].name; i++) check_later(f, &of_descent[i]);
+    return a.steps[0] == b.steps[0] && a.steps[1] == b.steps[1];
+}
+
+bool request_check_prompt_steps(const fields *f, const descent_history *history, descent_depth depth)
+{
+    unsigned steps = depth.steps[0];
+    if (history->policy != DESCENT_HISTORY_OWN || history->prompt_steps == 0 || history->prompt_steps >= steps) return true;
+    return fields_fail(f, "prompt_steps", NULL,
+                       "is %u, fewer than descent.steps, %u, and descent.history is own, which reads every earlier token at "
+                       "each of the steps: expected at least %u, or the history latest or last",
+                       history->prompt_steps, steps, steps);
+}
+
+/* T of a prompt's tokens but the last. Of a model that has no such thing, what steps says. */
+static void read_prompt_steps(const request_reader *r, const fields *f)
+{
+    char got[FIELDS_WORDS], expected[16];
+    const served_model *model = r->out->model;
+    descent_depth asked = model->info->trained;
+    bool scaling = r->out->kind == REQUEST_SCALING; /* a list of T, looked at when it is read */
+    if (!read_steps(r, f, "prompt_steps", "descent.prompt_steps", &asked) || !fields_ok(f)) return;
+    if (!scaling && same_depth(asked, r->out->depth)) return;
+    if (!is_nrgpt(r)) {
+        (void)fields_fail(f, "prompt_steps", NULL, "is %s, which is for NRGPT; model %s is %s: expected %s",
+                          fields_describe(fields_any(f, "prompt_steps"), got), model->id, model->info->family,
+                          scaling ? "null" : descent_depth_format(model->model, r->out->depth, expected));
+        return;
+    }
+    r->out->history.prompt_steps = asked.steps[0];
+    if (!scaling) (void)request_check_prompt_steps(f, &r->out->history, r->out->depth);
+}
+
+/* Behind the depth. */
+static void read_history(const request_reader *r, const fields *f)
+{
+    static const char *const policies[] = {"own", "latest", "last", NULL};
+    const served_model *model = r->out->model;
+    descent_history *history = &r->out->history;
+    history->policy = (descent_history_policy)request_word(f, "history", policies);
+    if (history->policy != DESCENT_HISTORY_OWN && !is_nrgpt(r))
+        (void)fields_fail(f, "history", NULL, "is %s, which is for NRGPT; model %s is %s: expected own",
+                          policies[history->policy], model->id, model->info->family);
+    read_prompt_steps(r, f);
 }
 
 /* ---- Early exit -------------------------------------------------------------------------------------------------- */
@@ -274,27 +291,13 @@ static void read_choose(const request_reader *r, const fields *f)
 
 /* ---- All of it --------------------------------------------------------------------------------------------------- */
 
-static bool same_depth(descent_depth a, descent_depth b)
-{
-    return a.steps[0] == b.steps[0] && a.steps[1] == b.steps[1];
-}
-
-static void check_prompt_steps(const request_reader *r, const fields *f)
-{
-    char got[FIELDS_WORDS], expected[16];
-    descent_depth asked = r->out->model->info->trained;
-    if (!read_steps(r, f, "prompt_steps", "descent.prompt_steps", &asked) || !fields_ok(f)) return;
-    if (same_depth(asked, r->out->depth)) return;
-    descent_depth_format(r->out->model->model, r->out->depth, expected);
-    not_yet(f, "prompt_steps", fields_describe(fields_any(f, "prompt_steps"), got), expected);
-}
-
 void request_read_depth(const request_reader *r)
 {
     static const char *const names[] = {"steps", "prompt_steps", "draft_steps", "exit",   "step_scale", "step_rule", "momentum",
                                         "noise", "history",      "solver",      "choose", "trace",      NULL};
-    static const char *const of_scaling[] = {"exit",  "step_scale", "step_rule", "momentum",
-                                             "noise", "history",    "solver",    NULL}; /* its depths are a list beside it */
+    static const char *const of_scaling[] = {
+        "exit",    "step_scale",   "step_rule", "momentum", "noise",
+        "history", "prompt_steps", "solver",    NULL}; /* its depths are a list beside it */
     fields f = fields_object(&r->top, "descent", "descent");
     fields_only(&f, r->out->kind == REQUEST_SCALING ? of_scaling : names);
 
@@ -306,8 +309,7 @@ void request_read_depth(const request_reader *r)
     r->out->depth = given ? by_steps : named ? by_name : by_effort;
     r->out->depth_capped = capped && !given && !named;
 
-    check_later_fields(&f);
-    check_prompt_steps(r, &f);
+    read_history(r, &f);
     r->out->draft_steps = read_draft_steps(r, &f);
     request_read_motion(r, &f);
     read_exit(r, &f);

@@ -82,7 +82,7 @@ static void read_rule(const request_reader *r, const fields *f)
                           model->info->family);
 }
 
-/* Behind the motion and the exit. */
+/* Behind the motion, the exit and the history. */
 void request_read_solver(const request_reader *r, const fields *descent)
 {
     static const char *const names[] = {"method", "nstep", "residual", NULL};
@@ -94,11 +94,13 @@ void request_read_solver(const request_reader *r, const fields *descent)
     int64_t nstep = fields_integer(&solver, "nstep", 1, DESCENT_MAX_NSTEP, 5);
     double residual = fields_real(&solver, "residual", 0, 1e6, false, 1e-4);
     if (method == 0 || !fields_ok(descent)) return;
-    const char *other = out->motion.momentum > 0                   ? "momentum"
-                        : out->motion.rule != DESCENT_RULE_PLAIN   ? "step_rule"
-                        : out->motion.noise.sigma > 0              ? "noise"
-                        : out->exit.criterion != DESCENT_EXIT_NONE ? "exit"
-                                                                   : NULL;
+    const char *other = out->motion.momentum > 0                     ? "momentum"
+                        : out->motion.rule != DESCENT_RULE_PLAIN     ? "step_rule"
+                        : out->motion.noise.sigma > 0                ? "noise"
+                        : out->exit.criterion != DESCENT_EXIT_NONE   ? "exit"
+                        : out->history.policy != DESCENT_HISTORY_OWN ? "history"
+                        : out->history.prompt_steps > 0              ? "prompt_steps"
+                                                                     : NULL;
     if (strcmp(out->model->info->family, "nrgpt") != 0)
         (void)fields_fail(&solver, "method", NULL, "is anderson, which is for NRGPT; model %s is %s: expected plain",
                           out->model->id, out->model->info->family);

@@ -18,6 +18,8 @@ typedef struct request_reader {
 void request_read_depth(const request_reader *r);
 void request_read_motion(const request_reader *r, const fields *descent);
 void request_read_solver(const request_reader *r, const fields *descent);
+/* A prompt's tokens take as many steps as whoever reads them, but with histories that allow it. `f` holds prompt_steps. */
+bool request_check_prompt_steps(const fields *f, const descent_history *history, descent_depth depth);
 /* T of each kind by its name into *depth; one that is missing stays. */
 void request_read_steps_by_kind(const request_reader *r, const fields *steps, descent_depth *depth);
 void request_read_scaling(const request_reader *r); /* behind request_read_depth */

@@ -33,10 +33,10 @@ size_t scaling_answer_room(const descent_model_info *info, const question *q)
     return room < SCALING_ANSWER_TOKENS ? room : SCALING_ANSWER_TOKENS;
 }
 
-uint64_t scaling_answer_steps(const served_model *model, const question *q, descent_depth depth)
+uint64_t scaling_answer_steps(const served_model *model, const question *q, descent_depth depth, const descent_history *history)
 {
     uint64_t tokens = q->prompt_count + scaling_answer_room(model->info, q) - 1;
-    return descent_sweep_steps(model->model, &depth, 1, NULL, 2 * tokens);
+    return descent_sweep_steps(model->model, &depth, 1, history, 2 * tokens);
 }
 
 /* ---- Depths ------------------------------------------------------------------------------------------------------ */
@@ -382,7 +382,7 @@ static uint64_t count_steps(const request_reader *r)
             sum, descent_sweep_steps(model->model, plan->depths, plan->n_depths, &r->out->history, plan->inputs[i].count - 1));
     for (size_t i = 0; plan->answers && i < plan->n_questions; i++) {
         for (size_t d = 0; d < plan->n_depths; d++)
-            sum = add_steps(sum, scaling_answer_steps(model, &plan->questions[i], plan->depths[d]));
+            sum = add_steps(sum, scaling_answer_steps(model, &plan->questions[i], plan->depths[d], &r->out->history));
     }
     return sum;
 }
@@ -465,6 +465,16 @@ static void check_solver(const request_reader *r)
                       plan->n_depths);
 }
 
+static void check_history(const request_reader *r)
+{
+    const scaling_plan *plan = r->out->scaling;
+    fields f = fields_object(&r->top, "descent", "descent");
+    if (r->out->history.prompt_steps > 0 && plan->n_questions == 0)
+        (void)fields_fail(&f, "prompt_steps", NULL, "is set, but texts have no prompts: expected records");
+    for (size_t d = 0; d < plan->n_depths; d++)
+        if (!request_check_prompt_steps(&f, &r->out->history, plan->depths[d])) return;
+}
+
 void request_read_scaling(const request_reader *r)
 {
     const json_t *texts = fields_array(&r->top, "texts"), *records = fields_array(&r->top, "records");
@@ -482,6 +492,7 @@ void request_read_scaling(const request_reader *r)
     if (texts && fields_ok(&r->top)) read_texts(r, texts);
     if (records && fields_ok(&r->top)) read_records(r, records);
     if (fields_ok(&r->top)) check_solver(r);
+    if (fields_ok(&r->top)) check_history(r);
     if (fields_ok(&r->top)) make_inputs(r);
     if (fields_ok(&r->top)) check_draws(r);
 }

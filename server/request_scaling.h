@@ -48,6 +48,7 @@ void scaling_plan_free(scaling_plan *plan); /* NULL is allowed */
 /* Tokens that follow a question's prompt at most. */
 size_t scaling_answer_room(const descent_model_info *info, const question *q);
 /* Token-steps that a question takes at a depth, at most: to be answered, and to have prompt and answer swept. */
-uint64_t scaling_answer_steps(const served_model *model, const question *q, descent_depth depth);
+uint64_t scaling_answer_steps(const served_model *model, const question *q, descent_depth depth,
+                              const descent_history *history);
 
 #endif

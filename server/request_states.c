@@ -23,16 +23,23 @@ void states_request_free(states_request *s)
 
 /* ---- Places ------------------------------------------------------------------------------------------------------ */
 
-static uint32_t steps_of(const request_reader *r, uint32_t kind)
+static uint32_t steps_of(descent_depth depth, uint32_t kind)
 {
-    uint32_t steps = r->out->depth.steps[kind];
-    return steps ? steps : 1;
+    return depth.steps[kind] ? depth.steps[kind] : 1;
+}
+
+/* Of the token at `position`: a prompt's last token takes what is generated behind it takes. */
+static uint32_t steps_at(const request_reader *r, size_t position, uint32_t kind)
+{
+    bool last = position + 1 == r->out->prompts[0].count;
+    return !last && r->out->history.prompt_steps > 0 ? r->out->history.prompt_steps : steps_of(r->out->depth, kind);
 }
 
 static uint32_t most_steps(const request_reader *r)
 {
     uint32_t most = 0;
-    for (uint32_t k = 0; k < r->out->model->info->kinds; k++) most = steps_of(r, k) > most ? steps_of(r, k) : most;
+    descent_depth deepest = request_deepest(r->out);
+    for (uint32_t k = 0; k < r->out->model->info->kinds; k++) most = steps_of(deepest, k) > most ? steps_of(deepest, k) : most;
     return most;
 }
 
@@ -133,7 +140,7 @@ static void read_choice(const request_reader *r, states_request *s)
     read_kinds(r, &s->choice.kinds);
     read_axis(r, "t", most_steps(r), &s->choice.steps);
     if (!fields_ok(&r->top)) return;
-    s->most = states_most(info, r->out->depth, &s->choice, count);
+    s->most = states_most(info, request_deepest(r->out), &s->choice, count);
     if (s->most > STATES_MOST_NUMBERS / info->width)
         (void)fields_fail(&r->top, "positions", "states_too_large",
                           "and the other fields choose %llu states of %u numbers each: at most %d numbers are answered",
@@ -164,7 +171,8 @@ static bool add_start(const request_reader *r, const fields *f, const safetensor
     if (is_g) return fail_start(f, v, "of g: tokens start from x");
     if (!all_finite(v->values, r->out->model->info->width)) return fail_start(f, v, "with a number that is not finite");
     if (site.position >= count) return fail_start(f, v, "at a position that the prompt does not have");
-    if (site.step >= steps_of(r, site.kind)) return fail_start(f, v, "at a t that no step begins at: expected one below T");
+    if (site.step >= steps_at(r, site.position, site.kind))
+        return fail_start(f, v, "at a t that no step begins at: expected one below T");
     if (!r->out->model->info->deepens && site.step > 0)
         return fail_start(f, v, "at a t above 0: tokens of this model start where a sub-layer begins, at t = 0");
     for (size_t i = 0; i < s->reach.n_starts; i++)
@@ -270,9 +278,9 @@ static bool read_change(const request_reader *r, const fields *f, float *values,
     descent_site site = {
         .layer = (uint32_t)fields_integer(f, "layer", 0, (int64_t)info->layers - 1, 0),
         .kind = kind,
-        .step = fields_ok(f) ? (uint32_t)fields_integer(f, "t", 0, (int64_t)steps_of(r, kind) - 1, 0) : 0,
         .position = (size_t)fields_integer(f, "position", 0, (int64_t)r->out->prompts[0].count - 1, 0),
     };
+    if (fields_ok(f)) site.step = (uint32_t)fields_integer(f, "t", 0, (int64_t)steps_at(r, site.position, kind) - 1, 0);
     if (fields_ok(f) && !fields_any(f, "position"))
         return fields_fail(f, "position", NULL, "is missing: expected the position of a token");
     size_t how = read_word(f, "how", hows, "add or set"), on_g = read_word(f, "of", of, "x or g");

@@ -78,7 +78,7 @@ static uint64_t steps_of_task(const scaling *s, size_t task)
     if (!plan->answers)
         return descent_sweep_steps(model->model, plan->depths, plan->n_depths, &s->request.history,
                                    plan->inputs[task].count - 1);
-    return scaling_answer_steps(model, question_of_task(s, task), plan->depths[depth_of_task(s, task)]);
+    return scaling_answer_steps(model, question_of_task(s, task), plan->depths[depth_of_task(s, task)], &s->request.history);
 }
 
 static uint64_t share_group(const scaling *s)
@@ -99,6 +99,7 @@ static descent_sweep_options sweep_of(const scaling *s, scaling_slot *slot, cons
         .how = {.motion = s->request.motion,
                 .solver = s->request.solver,
                 .exit = s->request.exit,
+                .history = s->request.history,
                 .share_group = share_group(s)},
         .energy = true,
         .convergence = true,
@@ -134,6 +135,7 @@ static descent_code begin_answer(scaling *s, scaling_slot *slot, descent_status 
         .motion = s->request.motion,
         .solver = s->request.solver,
         .exit = s->request.exit,
+        .history = s->request.history,
         .share_group = share_group(s),
         .background = true,
         .calls = {.chosen = chosen, .ended = ended},

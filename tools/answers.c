@@ -176,6 +176,7 @@ static descent_code submit(const session *with, const descent_sequence_options *
         .motion = how->motion,
         .solver = how->solver,
         .exit = how->exit,
+        .history = how->history,
         .share_group = group,
         .calls = {.chosen = chosen, .ended = ended},
         .user = one,

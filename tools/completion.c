@@ -222,6 +222,7 @@ static void begin(writing *w, const uint32_t *prompt, size_t count, size_t limit
         .motion = w->with->motion,
         .solver = w->with->solver,
         .exit = w->with->exit,
+        .history = w->with->history,
         .draft_steps = o->draft_steps,
         .observe = (o->trace ? TRACE_OBSERVES : 0) | (w->judged ? choose_flags(o->choose_by) : 0),
         .like = like,

@@ -191,7 +191,8 @@ static int eval_with(const eval_options *o, const char *path)
     size_t n = 0;
     int exit_code = o->file ? session_open(path, &o->session, &with) : session_open_scheduler(path, &o->session, 0, &with);
     if (exit_code == EXIT_SUCCESS) exit_code = read_exit(&eval_command, o->exit, &with.exit);
-    if (exit_code == EXIT_SUCCESS) exit_code = read_motion(&eval_command, &o->motion, &with.motion, &with.solver);
+    if (exit_code == EXIT_SUCCESS)
+        exit_code = read_motion(&eval_command, &o->motion, &with.motion, &with.solver, &with.history);
     if (exit_code == EXIT_SUCCESS) exit_code = read_depths(&eval_command, with.model, o->steps, &depths, &n);
     interruption_watch();
     if (exit_code == EXIT_SUCCESS) exit_code = o->file ? eval_loss(o, &with, depths, n) : eval_match(o, &with, depths, n);
@@ -225,6 +226,8 @@ int command_eval(int argc, char **argv)
     cli_outcome outcome = cli_parse(&eval_command, table, sizeof table / sizeof *table, argc, argv, &arguments);
     if (outcome != CLI_RUN) return outcome == CLI_HELP ? EXIT_SUCCESS : EXIT_USAGE;
     if (!options.file == !options.match) return cli_usage_error(&eval_command, "give either --file or --match");
+    if (options.motion.prompt_steps > 0 && options.file)
+        return cli_usage_error(&eval_command, "--prompt-steps is about prompts, and the text of --file has none");
     if (options.against && !options.file)
         return cli_usage_error(&eval_command, "--against compares what is predicted of a --file");
     if (options.against_page_type >= 0 && !options.against)

@@ -1,6 +1,7 @@
 /* eval_loss.c: the loss of a text. Window w has the inputs tokens[w * B .. w * B + B - 1], B the model's context, and
- * predicts the token after each. Where the model deepens, one pass serves every depth: the windows stop at each depth on
- * their way down, smallest first, to be read. A reference goes the same way beside the model. Shapes: logits [rows][V]. */
+ * predicts the token after each. Where tokens are deepened, one pass serves every depth: the windows stop at each depth on
+ * their way down, smallest first, to be read; elsewhere they begin again at each. A reference goes the same way beside the
+ * model. Shapes: logits [rows][V]. */
 #include "eval.h"
 
 #include "generate.h"
@@ -35,7 +36,8 @@ static size_t texts_side_by_side(const session *with, size_t rows, size_t tokens
     size_t texts = tokens ? rows / tokens : 1;
     descent_cache_usage usage = descent_cache_describe(with->cache);
     descent_page_type type = with->page_type;
-    descent_sequence_options each_with = {.depth = depth, .motion = with->motion, .solver = with->solver, .exit = with->exit};
+    descent_sequence_options each_with = {
+        .depth = depth, .motion = with->motion, .solver = with->solver, .exit = with->exit, .history = with->history};
     uint64_t each = descent_cache_bytes_needed(with->model, type, tokens, &each_with);
     if (each && usage.byte_limit / each < texts) texts = (size_t)(usage.byte_limit / each);
     return texts < 1 ? 1 : texts > MOST_TEXTS ? MOST_TEXTS : texts;
@@ -152,6 +154,7 @@ static descent_code measure_group(const measurement *m, size_t start, size_t mos
                                                 .motion = m->with[k]->motion,
                                                 .solver = m->with[k]->solver,
                                                 .exit = m->with[k]->exit,
+                                                .history = m->with[k]->history,
                                                 .no_sharing = true};
             code = descent_sequence_create(m->with[k]->cache, &options, &group.of[k][group.n], status);
         }
@@ -174,7 +177,8 @@ static uint64_t total_rows(const measurement *m)
         sum += steps * info->layers;
         if (steps > largest) largest = steps;
     }
-    return m->n_models * m->predictions * (info->deepens ? largest : sum);
+    bool deepens = info->deepens && m->with[MODEL]->history.policy == DESCENT_HISTORY_OWN;
+    return m->n_models * m->predictions * (deepens ? largest : sum);
 }
 
 static size_t *order_depths(const session *with, const asked_depth *depths, size_t n)

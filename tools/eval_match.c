@@ -13,7 +13,7 @@ static int measure_depth(const session *with, const question_set *set, const ask
                          progress *bar, match_result *result)
 {
     const descent_sequence_options how = {
-        .depth = at->depth, .motion = with->motion, .solver = with->solver, .exit = with->exit};
+        .depth = at->depth, .motion = with->motion, .solver = with->solver, .exit = with->exit, .history = with->history};
     *result = (match_result){.right = 0};
     for (size_t begin = 0, n; begin < set->count; begin += n, *group += n) {
         n = set->count - begin < SIDE_BY_SIDE ? set->count - begin : SIDE_BY_SIDE;

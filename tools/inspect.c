@@ -85,8 +85,13 @@ static int run(const session *with, tracer *t, inspection *seen)
     descent_status status;
     observing with_both = {t, seen};
     descent_sequence *sequence = NULL;
-    descent_sequence_options how = {
-        .depth = seen->depth, .exit = with->exit, .motion = with->motion, .solver = with->solver, .no_sharing = true};
+    descent_sequence_options how = {.depth = seen->depth,
+                                    .exit = with->exit,
+                                    .motion = with->motion,
+                                    .solver = with->solver,
+                                    .history = with->history,
+                                    .no_sharing = true};
+    how.history.prompt = (uint32_t)seen->count - 1;
     descent_code code = descent_sequence_create(with->cache, &how, &sequence, &status);
     if (code == DESCENT_OK)
         code = descent_sequence_observe(sequence, tracer_flags(&seen->options), on_seen, &with_both, &status);
@@ -105,6 +110,7 @@ int inspect(const session *with, descent_depth depth, const uint32_t *tokens, si
             size_t n_track, bool states, inspection *seen)
 {
     *seen = (inspection){.with = with, .depth = depth, .tokens = tokens, .count = count};
+    if (with->history.prompt_steps > depth.steps[0]) depth.steps[0] = (uint16_t)with->history.prompt_steps; /* the most */
     seen->options = (tracer_options){
         .info = with->info, .depth = depth, .count = count, .states = true, .guesses = top, .track = track, .n_track = n_track};
     seen->choice.of = STATES_X | STATES_G;
@@ -143,7 +149,7 @@ size_t inspection_descents(const inspection *seen)
 
 size_t inspection_steps(const inspection *seen, size_t descent)
 {
-    size_t steps = seen->depth.steps[descent % seen->options.info->kinds];
+    size_t steps = seen->options.depth.steps[descent % seen->options.info->kinds];
     return steps ? steps : 1;
 }
 
@@ -378,7 +384,8 @@ static int trace_with(const trace_options *o, const cli_arguments *arguments)
     size_t count = 0;
     int exit_code = session_open(arguments->positional[0], &o->session, &with);
     if (exit_code == EXIT_SUCCESS) exit_code = read_exit(&trace_command, o->exit, &with.exit);
-    if (exit_code == EXIT_SUCCESS) exit_code = read_motion(&trace_command, &o->motion, &with.motion, &with.solver);
+    if (exit_code == EXIT_SUCCESS)
+        exit_code = read_motion(&trace_command, &o->motion, &with.motion, &with.solver, &with.history);
     if (exit_code == EXIT_SUCCESS) exit_code = read_input(o, &with, arguments->positional[1], &tokens, &count);
     if (exit_code == EXIT_SUCCESS) exit_code = check_input(&with, count);
     interruption_watch();

@@ -57,7 +57,8 @@ static int run(const session *with, descent_depth depth, const uint32_t *tokens,
 {
     descent_status status;
     descent_sequence *sequence = NULL;
-    descent_sequence_options how = {.depth = depth, .no_sharing = true};
+    descent_sequence_options how = {.depth = depth, .history = with->history, .no_sharing = true};
+    how.history.prompt = (uint32_t)count - 1;
     how.motion.n_scales = 1;
     how.motion.step_scale[0] = (float)c->scale;
     descent_code code = descent_sequence_create(with->cache, &how, &sequence, &status);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 static const char *const rule_names[] = {"plain", "angular", NULL};
+static const char *const history_names[] = {"own", "latest", "last", NULL};
 
 void motion_option_table(motion_options *options, cli_option *table)
 {
@@ -27,6 +28,11 @@ void motion_option_table(motion_options *options, cli_option *table)
         cli_text(0, "solver", "anderson[:N[:RESIDUAL]]", &options->solver,
                  "look for the limit of large T by Anderson acceleration over N steps (5), until what a step turns x by is "
                  "below RESIDUAL (1e-4) of its length, or T; or plain");
+    table[i++] = cli_choice(0, "history", &options->history, history_names,
+                            "what is read of earlier tokens, of NRGPT: own, the same step; latest, that or their last one; "
+                            "last, their last state at every step");
+    table[i++] = cli_integer(0, "prompt-steps", &options->prompt_steps, 1, DESCENT_MAX_STEPS,
+                             "T of a prompt's tokens but the last, of NRGPT; fewer than --steps with --history latest or last");
 }
 
 /* The next item of a list into `item`, "" where it is too long for a number; NULL: it was the last. */
@@ -91,7 +97,8 @@ static int read_solver(const cli_command *command, const char *text, descent_sol
     return EXIT_SUCCESS;
 }
 
-int read_motion(const cli_command *command, const motion_options *options, descent_motion *motion, descent_solver *solver)
+int read_motion(const cli_command *command, const motion_options *options, descent_motion *motion, descent_solver *solver,
+                descent_history *history)
 {
     *motion = (descent_motion){.n_scales = 0};
     int exit_code = EXIT_SUCCESS;
@@ -101,6 +108,8 @@ int read_motion(const cli_command *command, const motion_options *options, desce
         exit_code = cli_usage_error(command, "--momentum must be less than 1, got %g", options->momentum);
     motion->rule = (descent_step_rule)options->rule;
     if (exit_code == EXIT_SUCCESS && options->noise) exit_code = read_noise(command, options->noise, &motion->noise);
+    *history =
+        (descent_history){.policy = (descent_history_policy)options->history, .prompt_steps = (uint32_t)options->prompt_steps};
     *solver = (descent_solver){.method = DESCENT_SOLVER_PLAIN};
     if (exit_code == EXIT_SUCCESS && options->solver) exit_code = read_solver(command, options->solver, solver);
     return exit_code;

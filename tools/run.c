@@ -290,7 +290,7 @@ static int run_with(const run_options *o, const cli_arguments *arguments)
     const char *prompt = arguments->positional[1];
     int exit_code = session_open_scheduler(arguments->positional[0], &o->session, 1, &with);
     if (exit_code == EXIT_SUCCESS) exit_code = read_exit(&run_command, o->exit, &with.exit);
-    if (exit_code == EXIT_SUCCESS) exit_code = read_motion(&run_command, &o->motion, &with.motion, &with.solver);
+    if (exit_code == EXIT_SUCCESS) exit_code = read_motion(&run_command, &o->motion, &with.motion, &with.solver, &with.history);
     if (exit_code == EXIT_SUCCESS) exit_code = make_completion_options(o, &with, &bias, &options);
     if (exit_code == EXIT_SUCCESS && !prompt && !o->file && !o->tokens && !o->json && terminal_is(stdin) && with.tokenizer) {
         exit_code = run_interactive(&with, &options, o->parse_special ? DESCENT_PARSE_SPECIAL : 0);

@@ -243,6 +243,8 @@ static int measure(const scale_options *o, const session *with, scale_how *how, 
 {
     scale_data data;
     int exit_code = scale_read(with, &o->files, &data);
+    if (exit_code == EXIT_SUCCESS && o->motion.prompt_steps > 0 && data.kind == SCALE_TEXTS)
+        exit_code = cli_usage_error(&scale_command, "--prompt-steps is about prompts, and texts have none");
     if (exit_code == EXIT_SUCCESS) exit_code = make_experiment(with, o, &data, e);
     if (exit_code == EXIT_SUCCESS && o->resume) exit_code = scale_log_open(o->resume, e, &how->log);
     interruption_watch();
@@ -258,7 +260,8 @@ static int scale_with(const scale_options *o, const char *path, scale_how *how)
     scale_experiment experiment = {.setup = NULL};
     int exit_code = session_open_scheduler(path, &o->session, 0, &with);
     if (exit_code == EXIT_SUCCESS) exit_code = read_exit(&scale_command, o->exit, &with.exit);
-    if (exit_code == EXIT_SUCCESS) exit_code = read_motion(&scale_command, &o->motion, &with.motion, &with.solver);
+    if (exit_code == EXIT_SUCCESS)
+        exit_code = read_motion(&scale_command, &o->motion, &with.motion, &with.solver, &with.history);
     if (exit_code == EXIT_SUCCESS) exit_code = read_scale_depths(&with, o->steps, o->resamples, &experiment);
     if (exit_code == EXIT_SUCCESS) exit_code = finish(o, &experiment, measure(o, &with, how, &experiment));
     scale_experiment_release(&experiment);

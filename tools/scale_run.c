@@ -69,15 +69,16 @@ static task *task_make(size_t input, size_t n, size_t n_depths)
 /* What all sweeps have in common. Texts meet no prefix again; choices share their prompt. */
 static descent_sweep_options sweep_of(const runner *r, const uint32_t *tokens, size_t count, size_t first)
 {
-    return (descent_sweep_options){.tokens = tokens,
-                                   .count = count,
-                                   .first = first,
-                                   .depths = r->depths,
-                                   .n_depths = r->experiment->n_depths,
-                                   .how = {.motion = r->with->motion, .solver = r->with->solver, .exit = r->with->exit},
-                                   .energy = true,
-                                   .convergence = true,
-                                   .threshold = (float)r->how->threshold};
+    return (descent_sweep_options){
+        .tokens = tokens,
+        .count = count,
+        .first = first,
+        .depths = r->depths,
+        .n_depths = r->experiment->n_depths,
+        .how = {.motion = r->with->motion, .solver = r->with->solver, .exit = r->with->exit, .history = r->with->history},
+        .energy = true,
+        .convergence = true,
+        .threshold = (float)r->how->threshold};
 }
 
 static task *task_of(const runner *r, size_t input)
@@ -311,8 +312,11 @@ static void read_answers(runner *r, const group *g, size_t d, double seconds)
 
 static int answer_depth(runner *r, group *g, size_t d)
 {
-    const descent_sequence_options how = {
-        .depth = r->depths[d], .motion = r->with->motion, .solver = r->with->solver, .exit = r->with->exit};
+    const descent_sequence_options how = {.depth = r->depths[d],
+                                          .motion = r->with->motion,
+                                          .solver = r->with->solver,
+                                          .exit = r->with->exit,
+                                          .history = r->with->history};
     double began = seconds_now();
     int exit_code = answer_questions(r->with, g->questions, g->n, &how, g->first_group, g->answers);
     double seconds = seconds_now() - began;

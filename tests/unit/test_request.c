@@ -178,6 +178,38 @@ static void steps_by_precedence(void **state)
     }
 }
 
+static const struct {
+    const char *descent;
+    descent_history_policy policy;
+    uint32_t prompt_steps; /* 0: those of all */
+    uint16_t deepest;
+} histories[] = {
+    {"", DESCENT_HISTORY_OWN, 0, 5},
+    {"'history': null, 'prompt_steps': null", DESCENT_HISTORY_OWN, 0, 5},
+    {"'history': 'own'", DESCENT_HISTORY_OWN, 0, 5},
+    {"'history': 'latest'", DESCENT_HISTORY_LATEST, 0, 5},
+    {"'history': 'last', 'prompt_steps': 5", DESCENT_HISTORY_LAST, 0, 5},
+    {"'history': 'last', 'prompt_steps': 4", DESCENT_HISTORY_LAST, 4, 5},
+    {"'history': 'latest', 'prompt_steps': 1, 'steps': 7", DESCENT_HISTORY_LATEST, 1, 7},
+    {"'prompt_steps': 8", DESCENT_HISTORY_OWN, 8, 8},
+    {"'prompt_steps': 256, 'steps': 256", DESCENT_HISTORY_OWN, 0, 256},
+};
+
+static void histories_as_asked(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof histories / sizeof *histories; i++) {
+        char body[256];
+        (void)snprintf(body, sizeof body, "{'model': 'chars', 'prompt': 'a', 'descent': {%s}}", histories[i].descent);
+        generation_request r = reads(REQUEST_COMPLETION, body);
+        if (r.history.policy != histories[i].policy || r.history.prompt_steps != histories[i].prompt_steps ||
+            request_deepest(&r).steps[0] != histories[i].deepest)
+            fail_msg("%s: policy %d, %u prompt_steps, at most %u steps", body, (int)r.history.policy, r.history.prompt_steps,
+                     request_deepest(&r).steps[0]);
+        request_release(&r);
+    }
+}
+
 static generation_request reads_within(uint32_t steps, const char *body)
 {
     generation_request out;
@@ -525,6 +557,7 @@ int main(void)
         cmocka_unit_test(everything_set),
         cmocka_unit_test(smallest_numbers),
         cmocka_unit_test(steps_by_precedence),
+        cmocka_unit_test(histories_as_asked),
         cmocka_unit_test(efforts_above_the_limit),
         cmocka_unit_test(early_exit),
         cmocka_unit_test(defaults_of_later_fields),

@@ -94,6 +94,14 @@ static const refusal of_depth[] = {
      "descent.steps is set, but no sub-layer of model flat has a T: it runs once", NULL, 0},
     {"'flat', 'descent': {'prompt_steps': 1}", "descent.prompt_steps",
      "descent.prompt_steps is set, but no sub-layer of model flat has a T: it runs once", NULL, 0},
+    {"'flat', 'descent': {'history': 'last'}", "descent.history",
+     "descent.history is last, which is for NRGPT; model flat is gpt: expected own", NULL, 0},
+    {"'pair', 'descent': {'history': 'latest'}", "descent.history",
+     "descent.history is latest, which is for NRGPT; model pair is cem: expected own", NULL, 0},
+    {"'pair', 'descent': {'prompt_steps': 9}", "descent.prompt_steps",
+     "descent.prompt_steps is 9, which is for NRGPT; model pair is cem: expected 3x2", NULL, 0},
+    {"'pair', 'descent': {'steps': 4, 'prompt_steps': {'mlp': 4}}", "descent.prompt_steps",
+     "descent.prompt_steps is an object, which is for NRGPT; model pair is cem: expected 4", NULL, 0},
     {"'pair', 'descent': {'steps': {'attention': 257}}", "descent.steps.attention",
      "descent.steps.attention is 257: expected an integer from 1 to 256", NULL, 0},
     {"'pair', 'descent': {'steps': {'mlp': '2'}}", "descent.steps.mlp",
@@ -178,12 +186,20 @@ static void depths(void **state)
     REFUSE(REQUEST_COMPLETION, "{'prompt': [1], 'model': %s}", of_depth);
 }
 
-#define LATER(field, got, expected) "descent." field " is " got ": this version does not have it yet, expected " expected
 #define NOT_YET "unsupported_parameter"
+#define READS ", and descent.history is own, which reads every earlier token at each of the steps: expected at least "
 
-static const refusal of_later[] = {
-    {"'prompt_steps': 3", "descent.prompt_steps", LATER("prompt_steps", "3", "5"), NOT_YET, 0},
-    {"'steps': 9, 'prompt_steps': 5", "descent.prompt_steps", LATER("prompt_steps", "5", "9"), NOT_YET, 0},
+static const refusal of_knobs[] = {
+    {"'prompt_steps': 3", "descent.prompt_steps",
+     "descent.prompt_steps is 3, fewer than descent.steps, 5" READS "5, or the history latest or last", NULL, 0},
+    {"'steps': 9, 'prompt_steps': 5, 'history': 'own'", "descent.prompt_steps",
+     "descent.prompt_steps is 5, fewer than descent.steps, 9" READS "9, or the history latest or last", NULL, 0},
+    {"'prompt_steps': 257, 'history': 'last'", "descent.prompt_steps",
+     "descent.prompt_steps is 257: expected an integer from 1 to 256", NULL, 0},
+    {"'solver': {'method': 'anderson'}, 'history': 'last'", "descent.solver.method",
+     "descent.solver.method is anderson and descent.history is set: expected one or the other", NULL, 0},
+    {"'solver': {'method': 'anderson'}, 'prompt_steps': 9", "descent.solver.method",
+     "descent.solver.method is anderson and descent.prompt_steps is set: expected one or the other", NULL, 0},
     {"'prompt_steps': 0", "descent.prompt_steps", "descent.prompt_steps is 0: expected an integer from 1 to 256", NULL, 0},
     {"'draft_steps': 5", "descent.draft_steps", "descent.draft_steps is 5 and steps is 5: expected fewer than steps, or 0",
      NULL, 0},
@@ -195,8 +211,8 @@ static const refusal of_later[] = {
     {"'draft_steps': true", "descent.draft_steps", "descent.draft_steps is true: expected an integer from 0 to 65535", NULL, 0},
     {"'step_rule': 'round'", "descent.step_rule", "descent.step_rule is \"round\": expected one of plain, angular", NULL, 0},
     {"'step_rule': 1", "descent.step_rule", "descent.step_rule is 1: expected a string", NULL, 0},
-    {"'history': 'latest'", "descent.history", LATER("history", "latest", "own"), NOT_YET, 0},
-    {"'history': 'last'", "descent.history", LATER("history", "last", "own"), NOT_YET, 0},
+    {"'history': 'first'", "descent.history", "descent.history is \"first\": expected one of own, latest, last", NULL, 0},
+    {"'history': 1", "descent.history", "descent.history is 1: expected a string", NULL, 0},
     {"'history': 'own\\u0000'", "descent.history", "descent.history is \"own\\x00\": expected one of own, latest, last", NULL,
      0},
     {"'exit': {'criterion': 'x'}", "descent.exit.criterion",
@@ -220,14 +236,14 @@ static const refusal of_later[] = {
     {"'choose': {'by': 'luck'}", "descent.choose.by",
      "descent.choose.by is \"luck\": expected one of logprob, energy, energy_gap, vote", NULL, 0},
     {"'choose': {'by': 1}", "descent.choose.by", "descent.choose.by is 1: expected a string", NULL, 0},
-    {"'choose': {'k': 8}", "descent.choose.k", "descent.choose.k is no field: expected one of n, by", NULL, 0},
+    {"'choose': {'k': 8}", "descent.choose.k", "descent.choose.k is no field: expected one of n, by, candidates", NULL, 0},
     {"'choose': 8", "descent.choose", "descent.choose is 8: expected an object", NULL, 0},
 };
 
-static void fields_of_later_versions(void **state)
+static void knobs_of_a_descent(void **state)
 {
     (void)state;
-    REFUSE(REQUEST_COMPLETION, "{'model': 'chars', 'prompt': 'a', 'descent': {%s}}", of_later);
+    REFUSE(REQUEST_COMPLETION, "{'model': 'chars', 'prompt': 'a', 'descent': {%s}}", of_knobs);
 }
 
 /* ---- Sampling and the answer ------------------------------------------------------------------------------------- */
@@ -617,7 +633,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(models_that_are_not_there),
         cmocka_unit_test(depths),
-        cmocka_unit_test(fields_of_later_versions),
+        cmocka_unit_test(knobs_of_a_descent),
         cmocka_unit_test(single_fields),
         cmocka_unit_test(biased_tokens),
         cmocka_unit_test(prompts),

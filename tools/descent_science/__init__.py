@@ -27,8 +27,13 @@ PARTS = {  # the page's parts, and the claims of each by the names of their modu
     "What a descent does": (
         "energy",
         "guesses",
+        "rank",
+        "paths",
     ),
     "Choosing, and smaller numbers": (
+        "choose",
+        "samples",
+        "quantization",
     ),
     "Beside other models": (
         "cost",

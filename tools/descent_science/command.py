@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import CLAIMS, page
+from . import CLAIMS, page, plot
 from .context import ROOT, Context, ScienceError
 
 VERSION = 1  # of results.json
@@ -70,18 +70,23 @@ def measure(ctx, names, told, progress):
         told["measured"][name] = {**stamp, "seconds": round(time.monotonic() - began, 1)}
 
 
-def written(told, out, figures=True):
+def written(told, out):
     """Writes the page, and the pictures beside it, from what results.json holds."""
     sections = {name: claim(name).section(told["results"][name]) for name in CLAIMS if name in told["results"]}
     folder = out.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "results.json").write_text(json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
-    out.write_text(page.render(told, sections), encoding="utf-8")
-    if figures:
-        from . import plot  # matplotlib takes a while, and who only renders text need not have it
-        for name, section in sections.items():
-            if section.draw:
-                plot.save(section.draw(), folder / f"{name}.svg")
+    out.write_text(page.render(told, sections, folder.name), encoding="utf-8")
+    for name, section in sections.items():
+        for document, table in section.elsewhere:
+            if not told["quick"] and (out.parent / document).is_file():
+                page.put(out.parent / document, name, table)
+    drawn = {name: section.draw for name, section in sections.items() if section.draw}
+    for path in folder.glob("*.svg"):
+        if path.stem not in drawn:  # of a section that says less than before
+            path.unlink()
+    for name, draw in drawn.items():
+        plot.save(draw(), folder / f"{name}.svg")
 
 
 def read(path):

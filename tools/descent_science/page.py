@@ -4,6 +4,7 @@ out of scope.
 import textwrap
 
 from . import PARTS
+from .context import ScienceError
 from .section import joined
 
 INTRODUCTION = """Two papers propose the models this server runs: NRGPT (arXiv 2512.16762) and CEM (arXiv 2605.07588). This page takes
@@ -33,11 +34,21 @@ def _table(table):
     return ([f"{table.title}:", ""] if table.title else []) + lines + [""]
 
 
-def _section(number, name, section):
+def put(path, name, table):
+    """Writes a table into a document, between its lines `<!-- science: NAME -->` and `<!-- /science: NAME -->`."""
+    text, begin, end = path.read_text(encoding="utf-8"), f"<!-- science: {name} -->\n", f"<!-- /science: {name} -->\n"
+    before, found, rest = text.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise ScienceError(f"{path} has no lines {begin.strip()} and {end.strip()}, in that order")
+    path.write_text("\n".join([before + begin, *_table(table), end + after]), encoding="utf-8")
+
+
+def _section(number, name, section, folder):
     lines = [f"### {number}. {section.title}", "", _paragraphs(f"**The paper.** {section.paper}"), "",
              _paragraphs(f"**Here.** {section.found}"), ""]
     if section.draw:
-        lines += [f"![{section.alt}](science/{name}.svg)", ""]
+        lines += [f"![{section.alt}]({folder}/{name}.svg)", ""]
     for table in section.tables:
         lines += _table(table)
     lines += [_paragraphs(f"**Verdict: {section.verdict}.** {section.why}"), ""]
@@ -48,20 +59,21 @@ def _section(number, name, section):
     return lines
 
 
-def _measured(told):
+def _measured(told, folder):
     """One paragraph: with what, when, how much of it."""
     times = sorted(one["at"] for one in told["measured"].values())
     period = times[0] if times[0] == times[-1] else f"{times[0]} to {times[-1]}"
     text = f"Measured {period} with `{told['version']}` on {told['machine']}, by"
     quick = "\n\n**A quick run: little of everything was measured, so intervals are wide.**" if told["quick"] else ""
     return (f"{_paragraphs(text)}\n\n    python3 tools/science.py --descent build/release/descent\n\n" + _paragraphs(
-        "Every number behind it is in [science/results.json](science/results.json); the command makes page, pictures and numbers anew.") +
+        f"Every number behind it is in [{folder}/results.json]({folder}/results.json); the command makes page, pictures and numbers anew.") +
         quick)
 
 
-def render(told, sections):
-    """told: docs/science/results.json. sections: {name: Section} of the claims in it."""
-    lines = ["# Do the papers' claims hold?", "", _paragraphs(INTRODUCTION), "", _measured(told), "", "| | claim | verdict |", "|---|---|---|"]
+def render(told, sections, folder="science"):
+    """told: docs/science/results.json. sections: {name: Section} of the claims in it. folder: that of results.json and the pictures, from
+    the page."""
+    lines = ["# Do the papers' claims hold?", "", _paragraphs(INTRODUCTION), "", _measured(told, folder), "", "| | claim | verdict |", "|---|---|---|"]
     numbers = {name: i + 1 for i, name in enumerate(name for names in PARTS.values() for name in names if name in sections)}
     for name, number in numbers.items():
         lines.append(f"| {number} | {sections[name].title} | {sections[name].verdict} |")
@@ -70,5 +82,5 @@ def render(told, sections):
         there = [name for name in names if name in sections]
         lines += [f"## {part}", ""] if there else []
         for name in there:
-            lines += _section(numbers[name], name, sections[name])
+            lines += _section(numbers[name], name, sections[name], folder)
     return "\n".join([*lines, "## Out of scope", "", OUT_OF_SCOPE, ""])

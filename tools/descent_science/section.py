@@ -34,6 +34,7 @@ class Section:
     draw: Optional[Callable] = None
     alt: str = ""  # what the figure shows, for who does not see it
     missing: Sequence[str] = field(default=())  # runs that are not there
+    elsewhere: Sequence[tuple] = field(default=())  # (document beside the page, Table): shown there too, between marks of the claim's name
     notes: Sequence[str] = field(default=())  # what else one should know: how it was measured, what bounds it
 
     def __post_init__(self):

@@ -375,7 +375,7 @@ typedef struct descent_sequence_options {
     descent_depth depth; /* all zero: the trained depth */
     descent_motion motion;
     descent_solver solver;
-    descent_exit exit;    /* of a model that descends an energy; prefixes are shared between equal ones, and equal motions */
+    descent_exit exit; /* of a model that descends an energy; prefixes are shared between equal ones, and equal motions */
     descent_history history;
     uint64_t share_group; /* prefixes are shared within a group of equal numbers only */
     bool no_sharing;      /* neither find pages of others nor offer its own */
@@ -403,9 +403,9 @@ DESCENT_API descent_code descent_sequence_append(descent_sequence *sequence, con
  * room for a copy of it. */
 DESCENT_API descent_code descent_sequence_truncate(descent_sequence *sequence, size_t count, descent_status *status);
 
-/* Changes T for the tokens not yet at that depth and those to come. Where the model deepens (descent_model_info.deepens) and the
- * history is OWN, tokens at a smaller depth become unfinished and go on from where they stand, tokens at a larger one stay and
- * serve as history; otherwise every token starts again, and the sequence looks for shared pages at its new depth. The T of
+/* Changes T for the tokens not yet at that depth and those to come. Where the model deepens (descent_model_info.deepens) and
+ * the history is OWN, tokens at a smaller depth become unfinished and go on from where they stand, tokens at a larger one stay
+ * and serve as history; otherwise every token starts again, and the sequence looks for shared pages at its new depth. The T of
  * history.prompt_steps stays. */
 DESCENT_API descent_code descent_sequence_set_depth(descent_sequence *sequence, descent_depth depth, descent_status *status);
 DESCENT_API descent_depth descent_sequence_depth(const descent_sequence *sequence);
@@ -829,8 +829,8 @@ DESCENT_API descent_token_cost descent_cost_token(const descent_model_cost *cost
 /* ---- Compute scaling --------------------------------------------------------------------------------------------- */
 
 /* What does T buy? A *sweep* runs one input at several depths and measures each: how well the model predicts the input's tokens
- * there, how far their descents have come, and what it took. Where tokens are deepened it is one pass: the tokens go down to the
- * smallest T, are read, and go on to the next, so that a sweep takes the steps of its largest T and one reading for each;
+ * there, how far their descents have come, and what it took. Where tokens are deepened it is one pass: the tokens go down to
+ * the smallest T, are read, and go on to the next, so that a sweep takes the steps of its largest T and one reading for each;
  * elsewhere every depth computes the input anew. Sweeps run on a scheduler beside generations, as these do: many at once share
  * products, they begin, pause and are cancelled like them, and what is measured is the same, bit for bit, whatever ran beside
  * (seconds excepted). Sweeps share `chunk` with prompts as one of these would, the first of them going first.
@@ -1052,6 +1052,33 @@ typedef struct descent_quantize_options {
  * for one tensor beside what descent_model_open takes. */
 DESCENT_API descent_code descent_quantize(const char *in, const char *out, const descent_quantize_options *options,
                                           descent_status *status);
+
+/* ---- Products on their own --------------------------------------------------------------------------------------- */
+
+/* A matrix W of made-up weights, packed as a model's are, and vectors for it: what the kernels can do with nothing around
+ * them, for whoever measures that. */
+typedef struct descent_trial descent_trial;
+
+typedef struct descent_trial_options {
+    descent_weight_type type;
+    bool tiled;        /* Q8_0 and Q4_0: scales equal over 32 x 32 weights; of others of no effect */
+    size_t rows, cols; /* of W: multiples of 32 and 256, together at most 2^30 weights */
+    uint32_t vectors;  /* the most that are multiplied at once */
+} descent_trial_options;
+
+/* Takes about twice the memory of W while it is made. Owned by the caller; different trials may run on different threads. */
+DESCENT_API descent_code descent_trial_create(const descent_trial_options *options, descent_trial **trial,
+                                              descent_status *status);
+DESCENT_API void descent_trial_destroy(descent_trial *trial); /* NULL is allowed */
+
+/* Bytes of memory that W takes, all of which a product reads. */
+DESCENT_API uint64_t descent_trial_bytes(const descent_trial *trial);
+/* Weights of W: multiply-adds of a product with one vector. */
+DESCENT_API uint64_t descent_trial_weights(const descent_trial *trial);
+
+/* Multiplies W with `vectors` vectors, at most those it was made with, `times` times, on the calling thread: W x, or with
+ * `back` W^T u. Returns the products of the last time, [vectors][rows] or [vectors][cols], which are the trial's. */
+DESCENT_API const float *descent_trial_run(descent_trial *trial, bool back, uint32_t vectors, uint64_t times);
 
 #ifdef __cplusplus
 }

@@ -5,7 +5,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static const cli_command bench_command = {
     .name = "bench",
@@ -32,7 +31,7 @@ typedef struct bench_options {
     int64_t repeats;
     double seconds;
     bool quick, json;
-    bool wanted[LINE_KINDS], memory;
+    bool wanted[LINE_KINDS], memory, products;
     numbers context, batch;
 } bench_options;
 
@@ -74,11 +73,13 @@ static int read_only(bench_options *o)
             o->wanted[k] = true;
         else if (!strcmp(word, "memory"))
             o->memory = true;
+        else if (!strcmp(word, "products"))
+            o->products = true;
         else
-            return cli_usage_error(
-                &bench_command,
-                "--only must be some of prefill, decode, mixed, sweep, deepening, latency, drafts, memory, got \"%s\"",
-                o->only);
+            return cli_usage_error(&bench_command,
+                                   "--only must be some of prefill, decode, mixed, sweep, deepening, latency, drafts, memory, "
+                                   "products, got \"%s\"",
+                                   o->only);
     }
     return EXIT_SUCCESS;
 }
@@ -172,9 +173,10 @@ static void add_lines(bench_run *b, const bench_options *o)
 }
 
 /* The most that a line has in its working set. */
-static size_t largest_set(const bench_run *b)
+static size_t largest_set(const bench_run *b, const bench_options *o)
 {
     uint64_t most = b->with.info->file_bytes;
+    if (o->products && products_largest(b->threads, o->quick) > most) most = products_largest(b->threads, o->quick);
     for (size_t i = 0; i < b->n_lines; i++) {
         const bench_line *line = &b->lines[i];
         descent_sequence_options kept = {.depth = line->depths[line->n_depths - 1].depth};
@@ -182,9 +184,8 @@ static size_t largest_set(const bench_run *b)
         if (history < UINT64_MAX / 2 / line->batch && b->with.info->file_bytes + line->batch * history > most)
             most = b->with.info->file_bytes + line->batch * history;
     }
-    long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
     uint64_t enough = (uint64_t)1 << 28; /* far beyond the caches: more of it is read no faster or slower */
-    if (cache > 0 && 4 * (uint64_t)cache > enough) enough = 4 * (uint64_t)cache;
+    if (4 * machine_cache(3) > enough) enough = 4 * machine_cache(3);
     return (size_t)(most < enough ? most : enough);
 }
 
@@ -205,13 +206,17 @@ static int open_model(bench_run *b, const bench_options *o)
     return EXIT_FAILURE;
 }
 
+static int open_machine(bench_run *b, const bench_options *o)
+{
+    if (b->n_lines == 0 && !o->products) return EXIT_SUCCESS;
+    if (machine_open(&b->machine, b->threads, b->machine_seconds, largest_set(b, o))) return EXIT_SUCCESS;
+    cli_error("no memory for a working set of %zu bytes", largest_set(b, o));
+    return EXIT_FAILURE;
+}
+
 static int measure_lines(bench_run *b)
 {
     if (b->n_lines == 0) return EXIT_SUCCESS;
-    if (!machine_open(&b->machine, b->threads, b->machine_seconds, largest_set(b))) {
-        cli_error("no memory for a working set of %zu bytes", largest_set(b));
-        return EXIT_FAILURE;
-    }
     progress bar = progress_begin("measuring", "repetitions", b->n_lines * (uint64_t)b->repeats);
     int code = EXIT_SUCCESS;
     for (size_t i = 0; i < b->n_lines && code == EXIT_SUCCESS; i++) code = line_measure(b, &b->lines[i], &bar);
@@ -235,10 +240,13 @@ static int bench(bench_options *o)
     }
     if (code == EXIT_SUCCESS) add_lines(&b, o);
     if (code == EXIT_SUCCESS && o->memory) code = memory_measure(&b, (size_t)o->context.items[0]);
+    if (code == EXIT_SUCCESS) code = open_machine(&b, o);
     if (code == EXIT_SUCCESS) code = measure_lines(&b);
+    if (code == EXIT_SUCCESS && o->products) code = products_measure(&b, o->quick);
     if (code == EXIT_SUCCESS) code = o->json ? report_json(&b) : report_text(&b);
     for (size_t i = 0; i < b.n_lines; i++) line_release(&b.lines[i]);
     free(b.lines);
+    free(b.products);
     machine_close(&b.machine);
     session_close(&b.with);
     return code;
@@ -249,7 +257,8 @@ static int bench_model(int argc, char **argv)
     bench_options o = {.session = {.chunk = 512}, .seconds = -1, .repeats = -1};
     cli_option table[10 + SESSION_OPTIONS] = {
         cli_text(0, "only", "WHAT,...", &o.only,
-                 "some of prefill, decode, mixed, sweep, deepening, latency, drafts, memory; all by default"),
+                 "some of prefill, decode, mixed, sweep, deepening, latency, drafts, memory, products; all but the last by "
+                 "default"),
         cli_text(0, "contexts", "N,N,...", &o.contexts, "tokens a new token sees; 64,512,1024 by default"),
         cli_text(0, "batches", "N,N,...", &o.batches, "texts side by side; 1,4,16,64 by default"),
         cli_text('T', "steps", "T", &o.steps, "depth; the trained one by default"),

@@ -4,6 +4,7 @@
  *     bench_lines.c    measuring a line
  *     bench_drafts.c   the line of drafts, through the scheduler
  *     bench_texts.c    texts that stand at a context
+ *     bench_products.c products on their own, of every type
  *     bench_machine.c  the machine's own figures, with the loops of bench_loops.c
  *     bench_report.c   table and JSON
  *     bench_serve.c    the other benchmark, `descent bench serve` (bench_load.h)
@@ -65,6 +66,17 @@ typedef struct bench_memory {
     uint64_t file, cache;
 } bench_memory;
 
+/* One matrix a thread, multiplied by itself: W x and W^T u. */
+typedef struct bench_product {
+    const char *type, *scales;     /* scales NULL: the type has one layout */
+    const char *set;               /* "L2", "L3", "memory": what the matrices of all threads lie in */
+    uint64_t bytes, multiply_adds; /* of all threads' */
+    uint32_t vectors;
+    double read;       /* seconds that reading so many bytes takes, */
+    double seconds[2]; /* and a product of each thread: W x, W^T u; each the best of several tries in turn */
+    double peak;       /* multiply-adds/s of bytes, or of floats where the type is of floats */
+} bench_product;
+
 typedef struct bench_run {
     const char *path;
     session with;
@@ -80,6 +92,8 @@ typedef struct bench_run {
     bench_memory memory;
     bench_line *lines;
     size_t n_lines;
+    bench_product *products; /* [n_products] of NULL or more room */
+    size_t n_products;
 } bench_run;
 
 /* Measures a line. EXIT_SUCCESS, EXIT_INTERRUPTED, or another exit code after a message. */
@@ -91,6 +105,11 @@ void line_release(bench_line *line);
 /* What the model holds once a text of `context` tokens has got one more. */
 int memory_measure(bench_run *b, size_t context);
 uint64_t memory_resident(void); /* 0 where the system does not say */
+
+/* The most bytes that products read. `quick`: from the second cache level only. */
+size_t products_largest(int threads, bool quick);
+/* EXIT_SUCCESS, EXIT_INTERRUPTED, or another exit code after a message. */
+int products_measure(bench_run *b, bool quick);
 
 /* seconds over the line's besides: NaN where there is none. */
 double line_ratio(bench_line *line, size_t which);

@@ -8,23 +8,8 @@
 
 static volatile uint64_t sink;
 
-enum { SUMS = 16 }; /* two units, results after four or five cycles, and some to spare */
-
-typedef uint64_t words __attribute__((vector_size(64)));
-
-/* Whatever vectors the caller is compiled for: 8 x 64 bytes a round. */
-static inline __attribute__((always_inline)) void read_words(const unsigned char *from, size_t bytes)
-{
-    words sums[8] = {{0}};
-    for (size_t at = 0; at < bytes; at += sizeof sums)
-        for (size_t k = 0; k < 8; k++) {
-            words w;
-            memcpy(&w, from + at + k * sizeof w, sizeof w);
-            sums[k] ^= w;
-        }
-    for (size_t k = 1; k < 8; k++) sums[0] ^= sums[k];
-    sink = sums[0][0] ^ sums[0][7];
-}
+enum { SUMS = 16 };     /* two units, results after four or five cycles, and some to spare */
+enum { READ_SUMS = 8 }; /* in registers: what is read goes by once, in order */
 
 /* ---- Portable ---------------------------------------------------------------------------------------------------- */
 
@@ -56,9 +41,21 @@ static void portable_f32(uint64_t rounds)
     sink = sums[1] > 0 && sums[PORTABLE_LANES - 1] > 0;
 }
 
+typedef uint64_t pair __attribute__((vector_size(16)));
+
 static void portable_read(const unsigned char *from, size_t bytes)
 {
-    read_words(from, bytes);
+    pair sums[READ_SUMS] = {{0}};
+    for (size_t at = 0; at < bytes; at += sizeof sums)
+#pragma GCC unroll 8
+        for (int k = 0; k < READ_SUMS; k++) {
+            pair words;
+            memcpy(&words, from + at + (size_t)k * sizeof words, sizeof words);
+            sums[k] += words;
+        }
+#pragma GCC unroll 8
+    for (int k = 1; k < READ_SUMS; k++) sums[0] += sums[k];
+    sink = sums[0][0] + sums[0][1];
 }
 
 static const machine_loops portable = {.name = "portable",
@@ -106,7 +103,16 @@ AVX2 static void avx2_f32(uint64_t rounds)
 
 AVX2 static void avx2_read(const unsigned char *from, size_t bytes)
 {
-    read_words(from, bytes);
+    __m256i sums[READ_SUMS];
+#pragma GCC unroll 8
+    for (int k = 0; k < READ_SUMS; k++) sums[k] = _mm256_setzero_si256();
+    for (const unsigned char *at = from; at < from + bytes; at += sizeof sums)
+#pragma GCC unroll 8
+        for (int k = 0; k < READ_SUMS; k++)
+            sums[k] = _mm256_add_epi64(sums[k], _mm256_loadu_si256((const __m256i *)(const void *)(at + 32 * k)));
+#pragma GCC unroll 8
+    for (int k = 1; k < READ_SUMS; k++) sums[0] = _mm256_add_epi64(sums[0], sums[k]);
+    sink = (uint64_t)_mm256_extract_epi64(sums[0], 0);
 }
 
 static const machine_loops avx2 = {.name = "avx2",
@@ -163,7 +169,15 @@ AVX512 static void avx512_f32(uint64_t rounds)
 
 AVX512 static void avx512_read(const unsigned char *from, size_t bytes)
 {
-    read_words(from, bytes);
+    __m512i sums[READ_SUMS];
+#pragma GCC unroll 8
+    for (int k = 0; k < READ_SUMS; k++) sums[k] = _mm512_setzero_si512();
+    for (const unsigned char *at = from; at < from + bytes; at += sizeof sums)
+#pragma GCC unroll 8
+        for (int k = 0; k < READ_SUMS; k++) sums[k] = _mm512_add_epi64(sums[k], _mm512_loadu_si512(at + 64 * k));
+#pragma GCC unroll 8
+    for (int k = 1; k < READ_SUMS; k++) sums[0] = _mm512_add_epi64(sums[0], sums[k]);
+    sink = (uint64_t)_mm512_reduce_add_epi64(sums[0]);
 }
 
 static const machine_loops avx512 = {.name = "avx512",

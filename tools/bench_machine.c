@@ -4,9 +4,11 @@
 #include "terminal.h"
 
 #include <omp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { TRIES = 6, GRAIN = 512 };
 
@@ -59,6 +61,38 @@ static double time_reading(const machine *m, size_t grains, uint64_t rounds)
     return seconds_now() - begun;
 }
 
+/* The number that the file of so many of a cache begins with; 0: none. `letter`: what stands behind the number, or at its
+ * place. */
+static unsigned long cache_number(int index, const char *name, char *letter)
+{
+    char path[96];
+    unsigned long number = 0;
+    (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/%s", index, name);
+    FILE *file = fopen(path, "r");
+    *letter = '\0';
+    if (!file) return 0;
+    if (fscanf(file, "%lu", &number) != 1) number = 0;
+    (void)fscanf(file, "%c", letter);
+    (void)fclose(file);
+    return number;
+}
+
+/* sysconf's third level may be that of all cores together. */
+size_t machine_cache(int level)
+{
+    static const int names[] = {_SC_LEVEL1_DCACHE_SIZE, _SC_LEVEL2_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE};
+    char letter;
+    for (int index = 0; cache_number(index, "level", &letter) > 0; index++) {
+        if (cache_number(index, "level", &letter) != (unsigned long)level) continue;
+        (void)cache_number(index, "type", &letter);
+        if (letter == 'I') continue; /* of instructions */
+        unsigned long size = cache_number(index, "size", &letter);
+        if (size > 0) return letter == 'K' ? size << 10 : letter == 'M' ? size << 20 : size;
+    }
+    long bytes = sysconf(names[level - 1]);
+    return bytes > 0 ? (size_t)bytes : 0;
+}
+
 bool machine_open(machine *m, int threads, double seconds, size_t largest)
 {
     const machine_loops *loops = machine_loops_get();
@@ -78,10 +112,20 @@ void machine_close(machine *m)
     *m = (machine){.threads = 0};
 }
 
-double machine_bandwidth(machine *m, size_t bytes)
+static size_t grains_of(const machine *m, size_t bytes)
 {
     size_t grains = bytes / GRAIN + 1;
-    if (grains * GRAIN > m->room) grains = m->room / GRAIN;
+    return grains * GRAIN > m->room ? m->room / GRAIN : grains;
+}
+
+double machine_read(const machine *m, size_t bytes, uint64_t rounds)
+{
+    return time_reading(m, grains_of(m, bytes), rounds);
+}
+
+double machine_bandwidth(machine *m, size_t bytes)
+{
+    size_t grains = grains_of(m, bytes);
     bytes = grains * GRAIN;
     for (size_t i = 0; i < m->n_sets; i++)
         if (m->sets[i].bytes == bytes) return m->sets[i].rate;

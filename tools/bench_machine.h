@@ -27,6 +27,9 @@ const machine_loops *machine_loops_get(void);
 /* The CPU's features that matter here, by name with spaces between. */
 const char *machine_features(char *text, size_t size);
 
+/* Bytes of a thread's data cache of level 1 to 3, which others may share; 0 where the system does not say. */
+size_t machine_cache(int level);
+
 /* ---- Measuring --------------------------------------------------------------------------------------------------- */
 
 enum { MACHINE_SETS = 64 };
@@ -48,7 +51,10 @@ typedef struct machine {
 bool machine_open(machine *m, int threads, double seconds, size_t largest);
 void machine_close(machine *m);
 
-/* Bytes/s read, each thread its part of `bytes` bytes again and again. */
+/* Bytes/s read, each thread its part of `bytes` bytes again and again: the best of several tries, remembered. */
 double machine_bandwidth(machine *m, size_t bytes);
+
+/* Seconds that reading `bytes` bytes so takes, `rounds` times, this time; at most `largest`. */
+double machine_read(const machine *m, size_t bytes, uint64_t rounds);
 
 #endif

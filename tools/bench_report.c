@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* "6,12,24" */
 static const char *depths_text(const bench_line *line, char text[64])
@@ -85,6 +84,39 @@ static void print_memory(const bench_memory *m)
            (double)m->resident_before / 1e6);
 }
 
+static double of_read(const bench_product *p, int back)
+{
+    return p->read / p->seconds[back];
+}
+
+static double of_peak(const bench_product *p, int back)
+{
+    return (double)p->multiply_adds / p->seconds[back] / p->peak;
+}
+
+/* A line of the table has all numbers of vectors, which follow each other. */
+static void print_products(const bench_run *b)
+{
+    const char *bold = terminal_style_on(stdout, STYLE_BOLD), *plain = terminal_style_on(stdout, STYLE_PLAIN);
+    printf("\n%s%-12s%-8s%8s%10s%16s", bold, "products", "from", "MB", "GB/s", "1: of reading");
+    for (size_t i = 1; i < b->n_products && b->products[i].vectors != b->products[0].vectors; i++)
+        printf("%8u: of the peak", (unsigned)b->products[i].vectors);
+    printf("%s\n", plain);
+    for (size_t i = 0; i < b->n_products; i++) {
+        const bench_product *p = &b->products[i];
+        char name[32], shares[32];
+        bool first = p->vectors == b->products[0].vectors,
+             last = i + 1 == b->n_products || p[1].vectors == b->products[0].vectors;
+        (void)snprintf(name, sizeof name, "%s%s%s", p->type, p->scales ? " " : "", p->scales ? p->scales : "");
+        if (first) printf("%-12s%-8s%8.1f%10.1f", name, p->set, (double)p->bytes / 1e6, (double)p->bytes / p->read / 1e9);
+        (void)snprintf(shares, sizeof shares, "%.2f %.2f", first ? of_read(p, 0) : of_peak(p, 0),
+                       first ? of_read(p, 1) : of_peak(p, 1));
+        printf(first ? "%16s" : "%21s", shares);
+        if (last) printf("\n");
+    }
+    printf("each W x, then W^T u\n");
+}
+
 int report_text(bench_run *b)
 {
     char features[256];
@@ -92,7 +124,7 @@ int report_text(bench_run *b)
     printf("%s: %s, %s, %s, %" PRIu64 " parameters, T %s; %d threads, %s kernels, %s pages; %" PRId64 " repetitions\n",
            info->name, info->family, info->variant, info->weight_type, info->parameters, b->depth.text, b->threads,
            descent_isa(), page_type_names[b->with.page_type], b->repeats);
-    if (b->n_lines)
+    if (b->machine.threads)
         printf("machine: %s; products of int8 %.0f, of f32 %.0f G multiply-adds/s (%s)\n",
                machine_features(features, sizeof features), b->machine.int8 / 1e9, b->machine.f32 / 1e9,
                machine_loops_get()->name);
@@ -103,6 +135,7 @@ int report_text(bench_run *b)
         print_drafts(&b->lines[i]);
     }
     if (b->has_memory) print_memory(&b->memory);
+    if (b->n_products) print_products(b);
     return EXIT_SUCCESS;
 }
 
@@ -173,9 +206,8 @@ static json_t *machine_json(const bench_run *b)
                                                     json_number(m->sets[i].rate)));
     return json_pack("{s:s, s:i, s:s, s:o, s:o, s:I, s:I, s:o}", "cpu", machine_features(features, sizeof features), "threads",
                      b->threads, "loops", machine_loops_get()->name, "int8_multiply_adds_per_second", json_number(m->int8),
-                     "f32_multiply_adds_per_second", json_number(m->f32), "l2_bytes",
-                     (json_int_t)sysconf(_SC_LEVEL2_CACHE_SIZE), "l3_bytes", (json_int_t)sysconf(_SC_LEVEL3_CACHE_SIZE), "read",
-                     sets);
+                     "f32_multiply_adds_per_second", json_number(m->f32), "l2_bytes", (json_int_t)machine_cache(2), "l3_bytes",
+                     (json_int_t)machine_cache(3), "read", sets);
 }
 
 static json_t *memory_json(const bench_memory *m)
@@ -185,19 +217,32 @@ static json_t *memory_json(const bench_memory *m)
                      "ratio", json_number((double)m->resident / (double)(m->file + m->cache)));
 }
 
+static json_t *product_json(const bench_product *p)
+{
+    json_t *told = json_pack("{s:s, s:s?, s:s, s:I, s:I, s:I, s:o}", "type", p->type, "scales", p->scales, "from", p->set,
+                             "bytes", (json_int_t)p->bytes, "multiply_adds", (json_int_t)p->multiply_adds, "vectors",
+                             (json_int_t)p->vectors, "read_seconds", json_number(p->read));
+    for (int back = 0; back < 2; back++)
+        (void)json_object_set_new(told, back ? "back" : "forth",
+                                  json_pack("{s:o, s:o, s:o}", "seconds", json_number(p->seconds[back]), "of_reading",
+                                            json_number(of_read(p, back)), "of_peak", json_number(of_peak(p, back))));
+    return told;
+}
+
 int report_json(bench_run *b)
 {
     const descent_model_info *info = b->with.info;
-    json_t *lines = json_array();
+    json_t *lines = json_array(), *products = json_array();
+    for (size_t i = 0; i < b->n_products; i++) (void)json_array_append_new(products, product_json(&b->products[i]));
     for (size_t i = 0; i < b->n_lines; i++) (void)json_array_append_new(lines, line_json(&b->lines[i]));
     json_t *model = json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I}", "name", info->name, "family", info->family,
                               "variant", info->variant, "type", info->weight_type, "parameters", (json_int_t)info->parameters,
                               "file_bytes", (json_int_t)info->file_bytes, "width", (json_int_t)info->width, "vocab",
                               (json_int_t)info->vocab, "context", (json_int_t)info->context);
-    return json_output(json_pack("{s:o, s:o, s:s, s:s, s:s, s:I, s:o, s:o, s:o}", "model", model, "steps",
+    return json_output(json_pack("{s:o, s:o, s:s, s:s, s:s, s:I, s:o, s:o, s:o, s:o}", "model", model, "steps",
                                  json_depth(b->depth.text), "version", descent_version(), "isa", descent_isa(), "page_type",
                                  page_type_names[b->with.page_type], "repeats", (json_int_t)b->repeats, "machine",
-                                 b->n_lines ? machine_json(b) : json_null(), "lines", lines, "memory",
-                                 b->has_memory ? memory_json(&b->memory) : json_null()),
+                                 b->machine.threads ? machine_json(b) : json_null(), "lines", lines, "memory",
+                                 b->has_memory ? memory_json(&b->memory) : json_null(), "products", products),
                        6);
 }

@@ -116,6 +116,7 @@ def test_every_line_has_its_figures(golden, told):
     machine = said["machine"]
     assert machine["threads"] == 1 and machine["int8_multiply_adds_per_second"] > 0 < machine["f32_multiply_adds_per_second"]
     assert machine["read"] and all(x["bytes"] > 0 < x["bytes_per_second"] for x in machine["read"])
+    assert said["products"] == []  # for who asks
     for line in said["lines"]:
         ordered(line["seconds"])
         for beside in line["beside"].values():
@@ -144,6 +145,33 @@ def test_every_line_has_its_figures(golden, told):
     memory = said["memory"]
     assert memory["file_bytes"] == golden("nrgpt-ff2w").stat().st_size and memory["cache_bytes"] > 0
     assert memory["ratio"] == pytest.approx(memory["resident_bytes"] / (memory["file_bytes"] + memory["cache_bytes"]), rel=1e-3)
+
+
+def test_products_of_every_type(golden, told):
+    """Asked for, and alone. Their bytes are those of the type, and shares follow from the seconds."""
+    said = told(golden("gpt"), "--only", "products", *FAST)
+    assert said["lines"] == [] and said["memory"] is None
+    found = {(p["type"], p["scales"], p["vectors"]): p for p in said["products"]}
+    bits = {("Q8_0", "tile"): 8.03, ("Q8_0", "row"): 8.5, ("Q4_0", "tile"): 4.03, ("Q4_0", "row"): 4.5, ("Q4_K", None): 4.5,
+            ("Q6_K", None): 6.56, ("F16", None): 16, ("BF16", None): 16, ("F32", None): 32}
+    assert set(found) == {(*layout, vectors) for layout in bits for vectors in (1, 4, 16)}
+    for (kind, scales, vectors), p in found.items():
+        assert p["from"] == "L2" and 8 * p["bytes"] * vectors / p["multiply_adds"] == pytest.approx(bits[kind, scales], rel=0.1)
+        peak = said["machine"][("f32" if kind in ("F16", "BF16", "F32") else "int8") + "_multiply_adds_per_second"]
+        for way in (p["forth"], p["back"]):
+            assert way["seconds"] > 0 < p["read_seconds"]
+            assert way["of_reading"] == pytest.approx(p["read_seconds"] / way["seconds"], rel=1e-3)
+            assert way["of_peak"] == pytest.approx(p["multiply_adds"] / way["seconds"] / peak, rel=1e-3)
+
+
+def test_products_for_people(golden, bench):
+    done = bench(golden("gpt"), "--only", "products,prefill", "--contexts", "8", *FAST)
+    assert done.returncode == 0, done.stderr
+    shown = [line.split() for line in done.stdout.splitlines()]
+    assert [line[:2] for line in shown if line and line[0].startswith(("Q", "F", "BF"))] == [
+        ["Q8_0", "tile"], ["Q8_0", "row"], ["Q4_0", "tile"], ["Q4_0", "row"], ["Q4_K", "L2"], ["Q6_K", "L2"], ["F16", "L2"], ["BF16", "L2"],
+        ["F32", "L2"]]
+    assert any(line and line[0] == "prefill" for line in shown)
 
 
 def test_a_prompt_takes_memory_for_few_rows_at_a_time(tmp_path, told):

@@ -297,6 +297,10 @@ class QuantizeOptions(Structure):
     ]
 
 
+class TrialOptions(Structure):
+    _fields_ = [("type", c_int), ("tiled", c_bool), ("rows", c_size_t), ("cols", c_size_t), ("vectors", c_uint32)]
+
+
 STRUCTS = {
     "descent_status": Status, "descent_depth": Depth, "descent_path": Path, "descent_exit": Exit, "descent_exit_cost": ExitCost,
     "descent_noise": Noise, "descent_motion": Motion, "descent_solver": Solver, "descent_history": History,
@@ -314,7 +318,7 @@ STRUCTS = {
     "descent_sweep_result": SweepResult, "descent_sweep_options": SweepOptions, "descent_estimate": Estimate,
     "descent_scaling_row": ScalingRow, "descent_scaling_options": ScalingOptions,
     "descent_tensor_choice": TensorChoice, "descent_quantized_tensor": QuantizedTensor,
-    "descent_quantize_options": QuantizeOptions,
+    "descent_quantize_options": QuantizeOptions, "descent_trial_options": TrialOptions,
 }
 
 _status = POINTER(Status)
@@ -332,11 +336,11 @@ FUNCTIONS = {
     "descent_path_at": (c_bool, [c_size_t, POINTER(Path)]),
     "descent_exit_name": (c_char_p, [c_int]),
     "descent_exit_default_threshold": (c_float, [c_int]),
+    "descent_history_name": (c_char_p, [c_int]),
     "descent_model_open": (c_int, [c_char_p, _out, _status]),
     "descent_model_read": (c_int, [c_char_p, _out, _status]),
     "descent_model_close": (None, [_handle]),
     "descent_model_describe": (POINTER(ModelInfo), [_handle]),
-    "descent_history_name": (c_char_p, [c_int]),
     "descent_model_history_term": (c_double, [_handle, c_size_t]),
     "descent_model_tokenizer": (_handle, [_handle]),
     "descent_model_metadata": (c_bool, [_handle, c_size_t, POINTER(c_char_p), c_char_p, c_size_t]),
@@ -412,6 +416,11 @@ FUNCTIONS = {
     "descent_importance_gather": (c_int, [_handle, _ids, c_size_t, Depth, Progress, c_void_p, _out, _status]),
     "descent_importance_free": (None, [_handle]),
     "descent_quantize": (c_int, [c_char_p, c_char_p, POINTER(QuantizeOptions), _status]),
+    "descent_trial_create": (c_int, [POINTER(TrialOptions), _out, _status]),
+    "descent_trial_destroy": (None, [_handle]),
+    "descent_trial_bytes": (c_uint64, [_handle]),
+    "descent_trial_weights": (c_uint64, [_handle]),
+    "descent_trial_run": (_floats, [_handle, c_bool, c_uint32, c_uint64]),
 }
 
 

@@ -62,12 +62,15 @@ def machine():
 
 
 def measure(ctx, names, told, progress):
-    """Puts the results of these claims into `told`."""
+    """Puts the results of these claims into `told`, and when what they are from was measured: that may be a while ago (--work)."""
     for name in names:
         progress.begin(name)
-        began, stamp = time.monotonic(), ctx.stamp()
-        told["results"][name] = json.loads(json.dumps(claim(name).measure(ctx), allow_nan=False))
-        told["measured"][name] = {**stamp, "seconds": round(time.monotonic() - began, 1)}
+        ctx.stamps, began = [ctx.stamp()], time.monotonic()
+        results = json.loads(json.dumps(claim(name).measure(ctx), allow_nan=False))
+        stamps = ctx.stamps[1:] or ctx.stamps  # a claim whose models are not there measures nothing
+        told["results"][name] = results
+        told["measured"][name] = {"from": min(one["at"] for one in stamps), "to": max(one["at"] for one in stamps),
+                                  "load": max(one["load"] for one in stamps), "seconds": round(time.monotonic() - began, 1)}
 
 
 def written(told, out):

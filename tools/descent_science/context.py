@@ -36,6 +36,7 @@ class Context:
         self.work.mkdir(parents=True, exist_ok=True)
         self.science = Science(self.models / "science")
         self.version = self._told("--version").strip()
+        self.stamps = []  # of everything measured or found since the command last emptied it
         self._digests = {}
         self._module = None
 
@@ -43,7 +44,10 @@ class Context:
 
     def shipped(self, name):
         """One of the models that ship, by name: models.Shipped."""
-        return Shipped(self.models, name)
+        found = Shipped(self.models, name)
+        if not found.path.is_file() or not (found.text or found.items):
+            raise ScienceError(f"{found.path} and its data are not there")
+        return found
 
     def pick(self, full, quick):
         """`full`, or with --quick `quick`."""
@@ -78,6 +82,7 @@ class Context:
 
     def ask(self, command, model, *options):
         """The same, neither looked for nor kept: for what is part of a larger measurement that is."""
+        self.stamps.append(self.stamp())
         self.say(" ".join(["descent", command, *(one.name if isinstance(one, Path) else str(one) for one in (Path(model), *options))]))
         return json.loads(self._told(command, str(model), *map(str, options), "--json"))
 
@@ -127,7 +132,7 @@ class Context:
 
     def stamp(self):
         """When something was measured, and how busy the machine was then: to be kept beside times."""
-        return {"at": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"), "load": os.getloadavg()[0],
+        return {"at": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"), "load": round(os.getloadavg()[0], 2),
                 "processors": len(os.sched_getaffinity(0))}
 
     # ---- Its own
@@ -151,10 +156,13 @@ class Context:
         name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
         path = self.work / "measured" / f"{name[:40]}.json"
         if path.is_file() and not fresh:
-            return json.loads(path.read_text(encoding="utf-8"))["answer"]
-        began = time.monotonic()
+            found = json.loads(path.read_text(encoding="utf-8"))
+            self.stamps.append(found["stamp"])
+            return found["answer"]
+        began, stamp = time.monotonic(), self.stamp()
+        self.stamps.append(stamp)
         answer = ask()
-        self._keep(path, json.dumps({"key": key, "seconds": time.monotonic() - began, "answer": answer}).encode())
+        self._keep(path, json.dumps({"key": key, "stamp": stamp, "seconds": time.monotonic() - began, "answer": answer}).encode())
         return answer
 
     def _keep(self, path, data):

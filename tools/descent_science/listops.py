@@ -43,7 +43,7 @@ def measure(ctx):
     found = {}
     for name in MODELS:
         model = ctx.shipped(name)
-        files = questions(ctx, model, ctx.pick(300, 40))
+        files = questions(ctx, model, ctx.pick(200, 40))
         by_nesting = {}
         for n, file in files.items():
             told = ctx.run("scale", model.path, "--records", file, "-T", ",".join(map(str, DEPTHS)))

@@ -61,8 +61,8 @@ def _section(number, name, section, folder):
 
 def _measured(told, folder):
     """One paragraph: with what, when, how much of it."""
-    times = sorted(one["at"] for one in told["measured"].values())
-    period = times[0] if times[0] == times[-1] else f"{times[0]} to {times[-1]}"
+    begin, end = min(one["from"] for one in told["measured"].values()), max(one["to"] for one in told["measured"].values())
+    period = begin if begin == end else f"{begin} to {end}"
     text = f"Measured {period} with `{told['version']}` on {told['machine']}, by"
     quick = "\n\n**A quick run: little of everything was measured, so intervals are wide.**" if told["quick"] else ""
     return (f"{_paragraphs(text)}\n\n    python3 tools/science.py --descent build/release/descent\n\n" + _paragraphs(

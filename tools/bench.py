@@ -8,6 +8,7 @@ minutes on two cores, which must have nothing else to do. Figures that are compa
 machine's pace hits both. docs/bench.md tells what is measured.
 """
 import argparse
+import hashlib
 import json
 import os
 import pathlib
@@ -55,20 +56,34 @@ class Run:
         return llama.time(self.work, self.model(name, kind), self.threads, **how)
 
 
+def recipe(kind):
+    """What decides how `descent quantize` writes a file of that type."""
+    sources = b"".join((ROOT / "engine" / name).read_bytes() for name in ("quantize.c", "blocks.c", "blocks_k.c"))
+    return f"--type {kind.upper()}, by sources {hashlib.sha256(sources).hexdigest()}\n"
+
+
+def is_made(made, kind):
+    """Whether the file is there and, unless it was generated, as the program now would write it."""
+    note = made.with_suffix(".recipe")
+    return made.is_file() and (kind == "f16" or (note.is_file() and note.read_text() == recipe(kind)))
+
+
 def prepare(run):
-    """Makes what is not there yet."""
+    """Makes what is not there yet, or was quantized in another way."""
     run.work.mkdir(parents=True, exist_ok=True)
     for name, types in TYPES.items():
         shape, changes = MADE[name]
         for kind in types:
             made = run.model(name, kind)
-            if made.is_file():
+            if is_made(made, kind):
                 continue
             run.say(f"making {made.name}")
             command = ([sys.executable, ROOT / "tools" / "generate_model.py", shape, made, "--type", kind, "--tokenizer", "none", *changes]
                        if kind == "f16" else
-                       [run.descent, "quantize", run.model(name, "f16"), made, "--type", kind.upper()])
+                       [run.descent, "quantize", run.model(name, "f16"), made, "--type", kind.upper(), "--force"])
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            if kind != "f16":
+                made.with_suffix(".recipe").write_text(recipe(kind))
     for name in llama_models.MODELS:
         for kind in llama_models.TYPES:
             made = run.model(name, kind)
@@ -118,6 +133,11 @@ def ours(run):
     return told
 
 
+def products(run):
+    """Products by themselves; no model's, but there has to be one."""
+    return run.bench(ROOT / "models" / f"{bench_targets.SHIPPED[0]}.gguf", "--only", "products", *(("--quick",) if run.quick else ()))["products"]
+
+
 def depths(run):
     """Tokens/s of NRGPT-90M in Q8_0 at context 64, by T."""
     return {steps: _decoded(run.bench(run.model("nrgpt-90m", "q8_0"), "-T", str(steps), "--only", "decode", "--contexts", "64",
@@ -164,8 +184,8 @@ def main():
         prepare(run)
         if args.prepare:
             return
-        told = {"threads": args.threads, "pairs": pairs(run), "ours": ours(run), "depths": depths(run), "theirs": theirs(run),
-                "plain": plain(run)}
+        told = {"threads": args.threads, "pairs": pairs(run), "ours": ours(run), "products": products(run), "depths": depths(run),
+                "theirs": theirs(run), "plain": plain(run)}
     except subprocess.CalledProcessError as error:
         sys.exit(f"bench.py: {error}\n{error.stderr or ''}".rstrip())
     told["targets"] = bench_targets.judge(told)

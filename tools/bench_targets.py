@@ -66,6 +66,19 @@ def _shares(told):
             yield _target(text, _share(line, limit), wanted, True, _counted(line))
 
 
+# Of reading as many bytes, one vector, equal scales: (from, way, wanted).
+_OF_READING = (("L3", "forth", 0.9), ("memory", "forth", 0.9), ("L2", "back", 0.75), ("L3", "back", 0.85), ("memory", "back", 0.85))
+
+
+def _products(told):
+    for where, way, wanted in _OF_READING:
+        for product in told["products"]:
+            if (product["type"], product["scales"], product["from"], product["vectors"]) == ("Q8_0", "tile", where, 1):
+                yield _target(f"{'W x' if way == 'forth' else 'W^T u'}, Q8_0 with equal scales, from {where}: bytes/s over those of reading",
+                              product[way]["of_reading"], wanted, True,
+                              {"bytes": product["bytes"], "seconds": product[way]["seconds"], "reading": product["read_seconds"]})
+
+
 def _ratios(told):
     for model, what, beside, text, most in (
             ("nrgpt-90m-q8_0", "sweep", "steps and heads", "T = 1..32 in one pass over 32 steps and 32 heads, NRGPT-90M", 1.15),
@@ -98,7 +111,7 @@ def _rest(told):
 
 def judge(told):
     """The targets that the figures are there for."""
-    return [target for part in (_pairs, _drafts, _shares, _ratios, _rest) for target in part(told)]
+    return [target for part in (_pairs, _drafts, _shares, _products, _ratios, _rest) for target in part(told)]
 
 
 def line(target):

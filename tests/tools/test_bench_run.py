@@ -9,6 +9,7 @@ import xml.etree.ElementTree as ElementTree
 import gguf
 import pytest
 
+import bench as bench_script
 import bench_targets
 import plot_bench
 from conftest import ROOT
@@ -56,14 +57,36 @@ def told():
                      "nrgpt-listops": {"machine": MACHINE, "lines": [beside("drafts", without_drafts=0.6)]}},
             "theirs": {"gpt2-124m-q8_0": [{"prompt": 0, "generated": 24, "depth": 64, "tokens_per_second": spread(90.0)},
                                           {"prompt": 512, "generated": 0, "depth": 0, "tokens_per_second": spread(800.0)}]}}
+    ways = {way: {"seconds": 1.0, "of_reading": 0.9, "of_peak": 0.3} for way in ("forth", "back")}
+    told["products"] = [{"type": kind, "scales": scales, "from": where, "vectors": vectors, "bytes": 1000, "multiply_adds": 1000,
+                         "read_seconds": 0.9, **ways}
+                        for kind, scales in (("Q8_0", "tile"), ("Q8_0", "row"), ("Q6_K", None))
+                        for where in ("L2", "L3", "memory") for vectors in (1, 4, 16)]
     told["targets"] = bench_targets.judge(told)
     return told
 
 
 def test_targets_are_met(told):
-    assert len(told["targets"]) == 14
+    assert len(told["targets"]) == 19
     assert all(t["met"] for t in told["targets"]), [t for t in told["targets"] if not t["met"]]
-    assert {t["wanted"] for t in told["targets"]} == {1.0, 2.0, 1.5, 1.3, 0.8, 0.7, 1.15, 100, 1.1}
+    assert {t["wanted"] for t in told["targets"]} == {1.0, 2.0, 1.5, 1.3, 0.8, 0.7, 1.15, 100, 1.1, 0.9, 0.85, 0.75}
+
+
+def test_products_are_held_against_reading(told):
+    told["products"][0]["back"] = {"seconds": 1.0, "of_reading": 0.7, "of_peak": 0.3}  # Q8_0 tile from L2
+    (missed,) = [t for t in bench_targets.judge(told) if not t["met"]]
+    assert (missed["measured"], missed["wanted"]) == (0.7, 0.75) and "W^T u" in missed["target"] and "L2" in missed["target"]
+
+
+def test_files_quantized_in_another_way_are_made_again(tmp_path):
+    made = tmp_path / "m-q8_0.gguf"
+    assert not bench_script.is_made(made, "q8_0")
+    made.write_bytes(b"")
+    assert not bench_script.is_made(made, "q8_0") and bench_script.is_made(made, "f16")
+    made.with_suffix(".recipe").write_text(bench_script.recipe("q8_0"))
+    assert bench_script.is_made(made, "q8_0")
+    made.with_suffix(".recipe").write_text(bench_script.recipe("q8_0").replace("Q8_0", "Q4_0"))
+    assert not bench_script.is_made(made, "q8_0")
 
 
 def test_a_target_not_met_is_told_with_what_was_counted(told):

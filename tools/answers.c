@@ -65,7 +65,7 @@ static int add_question(const session *with, bool json, const char *shown, const
 
 static int read_lines(const session *with, const char *path, const text_buffer *text, question_set *set)
 {
-    size_t number = 1, lines = 1, name = strlen(path);
+    size_t lines = 1, name = strlen(path);
     bool json = name >= 6 && !strcmp(path + name - 6, ".jsonl");
     for (size_t i = 0; i < text->length; i++) lines += text->bytes[i] == '\n';
     set->questions = calloc(lines, sizeof *set->questions);
@@ -73,15 +73,10 @@ static int read_lines(const session *with, const char *path, const text_buffer *
         cli_error("no memory left");
         return EXIT_FAILURE;
     }
-    for (const char *line = text->bytes, *end = line + text->length, *next; line < end; line = next, number++) {
+    for (text_line line = {.number = 0}; text_next_line(text, &line);) {
         char shown[300];
-        const char *newline = memchr(line, '\n', (size_t)(end - line));
-        size_t length = (size_t)((newline ? newline : end) - line);
-        next = line + length + 1;
-        if (length && line[length - 1] == '\r') length--;
-        if (!length) continue;
-        snprintf(shown, sizeof shown, "%s, line %zu", path, number);
-        int exit_code = add_question(with, json, shown, line, length, set);
+        snprintf(shown, sizeof shown, "%s, line %zu", path, line.number);
+        int exit_code = add_question(with, json, shown, line.bytes, line.length, set);
         if (exit_code != EXIT_SUCCESS) return exit_code;
     }
     if (set->count) return EXIT_SUCCESS;

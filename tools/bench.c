@@ -2,6 +2,7 @@
 #include "bench.h"
 
 #include "commands.h"
+#include "input.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,29 +38,6 @@ typedef struct bench_options {
 
 /* ---- Options ------------------------------------------------------------------------------------------------------ */
 
-/* The next of a list with commas between, cut to `size`; returns what follows it, NULL at the end. */
-static const char *next_word(const char *list, char *word, size_t size)
-{
-    size_t length = strcspn(list, ","), kept = length < size ? length : size - 1;
-    memcpy(word, list, kept);
-    word[kept] = '\0';
-    return list[length] ? list + length + 1 : NULL;
-}
-
-static int read_numbers(const char *option, const char *list, int64_t most, numbers *to)
-{
-    for (const char *rest = list; rest;) {
-        char word[24];
-        rest = next_word(rest, word, sizeof word);
-        if (to->count == MOST_NUMBERS || !cli_read_integer(word, 1, most, &to->items[to->count]))
-            return cli_usage_error(&bench_command,
-                                   "%s must be at most %d numbers from 1 to %lld with commas between, got \"%s\"", option,
-                                   MOST_NUMBERS, (long long)most, list);
-        to->count++;
-    }
-    return EXIT_SUCCESS;
-}
-
 static int read_only(bench_options *o)
 {
     o->memory = !o->only;
@@ -67,7 +45,7 @@ static int read_only(bench_options *o)
     for (const char *rest = o->only; rest;) {
         char word[24];
         size_t k = 0;
-        rest = next_word(rest, word, sizeof word);
+        rest = next_item(rest, ',', word, sizeof word);
         while (k < LINE_KINDS && strcmp(word, line_names[k]) != 0) k++;
         if (k < LINE_KINDS)
             o->wanted[k] = true;
@@ -84,13 +62,18 @@ static int read_only(bench_options *o)
     return EXIT_SUCCESS;
 }
 
+static int read_list(const char *option, const char *list, int64_t most, numbers *to)
+{
+    return read_numbers(&bench_command, option, list, most, to->items, MOST_NUMBERS, &to->count);
+}
+
 static int read_lists(bench_options *o)
 {
     int code = read_only(o);
     if (!o->contexts) o->contexts = o->quick ? "64" : "64,512,1024";
     if (!o->batches) o->batches = o->quick ? "1,4" : "1,4,16,64";
-    if (code == EXIT_SUCCESS) code = read_numbers("--contexts", o->contexts, 1 << 20, &o->context);
-    if (code == EXIT_SUCCESS) code = read_numbers("--batches", o->batches, MOST_BATCH, &o->batch);
+    if (code == EXIT_SUCCESS) code = read_list("--contexts", o->contexts, 1 << 20, &o->context);
+    if (code == EXIT_SUCCESS) code = read_list("--batches", o->batches, MOST_BATCH, &o->batch);
     for (size_t i = 0; i < o->batch.count && code == EXIT_SUCCESS; i++)
         if (o->batch.items[i] > o->session.chunk)
             code = cli_usage_error(&bench_command, "--chunk must be at least the largest of --batches, %lld",

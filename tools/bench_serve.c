@@ -6,6 +6,7 @@
 #include "bench.h"
 #include "bench_server.h"
 #include "cli.h"
+#include "input.h"
 #include "json_output.h"
 #include "terminal.h"
 
@@ -328,18 +329,10 @@ static int print_json(bench *b)
 /* "1,4,16" into rows. */
 static int read_streams(bench *b, const char *list)
 {
-    for (const char *at = list; *at;) {
-        char number[16];
-        size_t bytes = strcspn(at, ",");
-        int64_t streams = 0;
-        (void)snprintf(number, sizeof number, "%.*s", bytes < sizeof number ? (int)bytes : 0, at);
-        if (b->n_rows == MOST_ROWS || !cli_read_integer(number, 1, 4096, &streams))
-            return cli_usage_error(&bench_command, "--streams must be at most %d numbers from 1 to 4096, got \"%s\"", MOST_ROWS,
-                                   list);
-        b->rows[b->n_rows++].streams = (size_t)streams;
-        at += bytes + (at[bytes] == ',');
-    }
-    return EXIT_SUCCESS;
+    int64_t streams[MOST_ROWS];
+    int code = read_numbers(&bench_command, "--streams", list, 4096, streams, MOST_ROWS, &b->n_rows);
+    for (size_t i = 0; code == EXIT_SUCCESS && i < b->n_rows; i++) b->rows[i].streams = (size_t)streams[i];
+    return code;
 }
 
 /* Half the trained T, it, and twice as much. */

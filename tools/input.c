@@ -68,6 +68,22 @@ int read_text(const char *path, size_t limit, text_buffer *text)
     return exit_code;
 }
 
+bool text_next_line(const text_buffer *text, text_line *line)
+{
+    const char *end = text->bytes + text->length;
+    if (!line->next) line->next = text->bytes;
+    while (line->next < end) {
+        const char *newline = memchr(line->next, '\n', (size_t)(end - line->next));
+        line->bytes = line->next;
+        line->length = (size_t)((newline ? newline : end) - line->bytes);
+        line->next = newline ? newline + 1 : end;
+        line->number++;
+        if (line->length > 0 && line->bytes[line->length - 1] == '\r') line->length--;
+        if (line->length > 0) return true;
+    }
+    return false;
+}
+
 /* ---- Lists ------------------------------------------------------------------------------------------------------ */
 
 static size_t count_items(const char *list)
@@ -77,14 +93,27 @@ static size_t count_items(const char *list)
     return count;
 }
 
-/* Copies the item that starts at `list` and returns where the next one starts; NULL after the last. An item that does not
- * fit ends in "?", which no number does. */
-static const char *next_item(const char *list, char *item, size_t size)
+const char *next_item(const char *rest, char separator, char *item, size_t size)
 {
-    size_t length = strcspn(list, ",");
+    const char *end = strchr(rest, separator);
+    size_t length = end ? (size_t)(end - rest) : strlen(rest);
     bool fits = length < size;
-    snprintf(item, size, "%.*s%s", (int)(fits ? length : size - 2), list, fits ? "" : "?");
-    return list[length] ? list + length + 1 : NULL;
+    snprintf(item, size, "%.*s%s", (int)(fits ? length : size - 2), rest, fits ? "" : "?");
+    return end ? end + 1 : NULL;
+}
+
+int read_numbers(const cli_command *command, const char *option, const char *list, int64_t most, int64_t *numbers, size_t room,
+                 size_t *count)
+{
+    *count = 0;
+    for (const char *rest = list; rest; (*count)++) {
+        char item[24];
+        rest = next_item(rest, ',', item, sizeof item);
+        if (*count == room || !cli_read_integer(item, 1, most, &numbers[*count]))
+            return cli_usage_error(command, "%s must be at most %zu numbers from 1 to %lld with commas between, got \"%s\"",
+                                   option, room, (long long)most, list);
+    }
+    return EXIT_SUCCESS;
 }
 
 int read_tokens(const cli_command *command, const char *list, uint32_t vocab, uint32_t **tokens, size_t *count)
@@ -98,7 +127,7 @@ int read_tokens(const cli_command *command, const char *list, uint32_t vocab, ui
     for (const char *rest = list; rest; i++) {
         char item[24];
         int64_t id;
-        rest = next_item(rest, item, sizeof item);
+        rest = next_item(rest, ',', item, sizeof item);
         if (!cli_read_integer(item, 0, (int64_t)vocab - 1, &id)) {
             free(ids);
             return cli_usage_error(command, "--tokens must be ids from 0 to %u with commas between, got \"%s\"", vocab - 1,
@@ -148,11 +177,7 @@ int read_exit(const cli_command *command, const char *text, descent_exit *exit)
     char items[4][32] = {"", "", "1", "1"};
     const char *rest = text;
     size_t n = 0;
-    for (; rest && n < 4; n++) {
-        size_t length = strcspn(rest, ":");
-        snprintf(items[n], sizeof items[n], "%.*s", (int)(length < sizeof items[n] ? length : 0), rest);
-        rest = rest[length] ? rest + length + 1 : NULL;
-    }
+    for (; rest && n < 4; n++) rest = next_item(rest, ':', items[n], sizeof items[n]);
     descent_exit_criterion criterion = DESCENT_EXIT_STATE;
     while (descent_exit_name(criterion) && strcmp(descent_exit_name(criterion), items[0]) != 0) criterion++;
     double threshold = (double)descent_exit_default_threshold(criterion);
@@ -247,7 +272,7 @@ int read_depths(const cli_command *command, const descent_model *model, const ch
     }
     for (const char *rest = text; rest;) {
         char item[48];
-        rest = next_item(rest, item, sizeof item);
+        rest = next_item(rest, ',', item, sizeof item);
         int exit_code = (strchr(item, '-') ? add_range : add_depth)(command, model, item, &list);
         if (exit_code == EXIT_SUCCESS) continue;
         free(list.items);

@@ -1,5 +1,5 @@
-/* input.h: what commands read: whole files, lists of token ids, lists of depths. A function that fails has said why on
- * stderr, and its result is the exit code. */
+/* input.h: what commands read: whole files and their lines, lists of numbers, of token ids, of depths. A function that fails
+ * has said why on stderr, and its result is the exit code. */
 #ifndef DESCENT_TOOLS_INPUT_H
 #define DESCENT_TOOLS_INPUT_H
 
@@ -19,6 +19,23 @@ void text_buffer_release(text_buffer *text);
 /* The whole of a file, or of standard input where path is "-"; more than `limit` bytes are refused. The caller releases
  * *text, which is set in every case. */
 int read_text(const char *path, size_t limit, text_buffer *text);
+
+/* A line of a text without what ends it, \n or \r\n. */
+typedef struct text_line {
+    const char *bytes, *next; /* all zero: the one before the first */
+    size_t length, number;    /* from 1, empty lines counted */
+} text_line;
+
+/* The next line that is not empty; false behind the last. */
+bool text_next_line(const text_buffer *text, text_line *line);
+
+/* Copies the item of a list that starts at `rest` and returns where the next one starts; NULL after the last. An item that does
+ * not fit ends in "?", as nothing does that an option takes. */
+const char *next_item(const char *rest, char separator, char *item, size_t size);
+
+/* At most `room` numbers from 1 to `most`, of the option called `option`, "--streams". */
+int read_numbers(const cli_command *command, const char *option, const char *list, int64_t most, int64_t *numbers, size_t room,
+                 size_t *count);
 
 /* Ids from "1,2,3", each below `vocab`. The caller releases *tokens with descent_free. */
 int read_tokens(const cli_command *command, const char *list, uint32_t vocab, uint32_t **tokens, size_t *count);

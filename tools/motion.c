@@ -1,8 +1,9 @@
 /* motion.c: see motion.h. Each option is a text of its own small grammar, lists with commas, fields with colons. */
 #include "motion.h"
 
+#include "input.h"
+
 #include <float.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,15 +34,6 @@ void motion_option_table(motion_options *options, cli_option *table)
                             "last, their last state at every step");
     table[i++] = cli_integer(0, "prompt-steps", &options->prompt_steps, 1, DESCENT_MAX_STEPS,
                              "T of a prompt's tokens but the last, of NRGPT; fewer than --steps with --history latest or last");
-}
-
-/* The next item of a list into `item`, "" where it is too long for a number; NULL: it was the last. */
-static const char *next_item(const char *rest, char separator, char *item, size_t size)
-{
-    const char *end = strchr(rest, separator);
-    size_t length = end ? (size_t)(end - rest) : strlen(rest);
-    (void)snprintf(item, size, "%.*s", (int)(length < size ? length : 0), rest);
-    return end ? end + 1 : NULL;
 }
 
 static int read_scales(const cli_command *command, const char *text, descent_motion *motion)

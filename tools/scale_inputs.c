@@ -108,18 +108,12 @@ static int read_object(const session *with, const scale_files *files, const char
 static int read_list(const session *with, const scale_files *files, const char *path, scale_data *data)
 {
     text_buffer text;
-    size_t number = 1, before = data->n_texts;
+    size_t before = data->n_texts;
     int exit_code = read_text(path, TEXT_LIMIT, &text);
-    for (const char *line = text.bytes, *end = line + text.length, *next; exit_code == EXIT_SUCCESS && line < end;
-         line = next, number++) {
+    for (text_line line = {.number = 0}; exit_code == EXIT_SUCCESS && text_next_line(&text, &line);) {
         char shown[300];
-        const char *newline = memchr(line, '\n', (size_t)(end - line));
-        size_t length = (size_t)((newline ? newline : end) - line);
-        next = line + length + 1;
-        if (length && line[length - 1] == '\r') length--;
-        if (!length) continue;
-        snprintf(shown, sizeof shown, "%s, line %zu", path, number);
-        exit_code = read_object(with, files, shown, line, length, data);
+        snprintf(shown, sizeof shown, "%s, line %zu", path, line.number);
+        exit_code = read_object(with, files, shown, line.bytes, line.length, data);
     }
     text_buffer_release(&text);
     if (exit_code != EXIT_SUCCESS || data->n_texts > before) return exit_code;

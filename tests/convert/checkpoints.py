@@ -9,13 +9,14 @@ from safetensors.numpy import save_file
 import torch_writer
 
 
+def drawing(rng):
+    """draw(shape...): normal numbers in float32."""
+    return lambda *shape: rng.standard_normal(shape).astype(np.float32)
+
+
 def nrgpt_state(variant="ff2w", V=11, C=6, H=2, F=24, context=5, strict=False, buffers=True, norm="layernorm", rate="matrix",
                 alpha=False, seed=0):
-    rng = np.random.default_rng(seed)
-
-    def draw(*shape):
-        return rng.standard_normal(shape).astype(np.float32)
-
+    draw = drawing(np.random.default_rng(seed))
     state = OrderedDict(pos_idx=np.arange(context))
     state["token_embedding_table.weight"] = draw(V, C)
     state["position_embedding_table.weight"] = draw(context, C)
@@ -43,11 +44,7 @@ def nrgpt_state(variant="ff2w", V=11, C=6, H=2, F=24, context=5, strict=False, b
 
 def gpt_state(blocks=2, V=11, C=7, H=2, F=28, context=5, extra=0, seed=0):
     """`blocks` None: the one block of GPT_Rec_parallel. `extra`: by how much the mask is larger than the context."""
-    rng = np.random.default_rng(seed)
-
-    def draw(*shape):
-        return rng.standard_normal(shape).astype(np.float32)
-
+    draw = drawing(np.random.default_rng(seed))
     state = OrderedDict(pos_idx=np.arange(context))
     state["token_embedding_table.weight"] = draw(V, C)
     state["position_embedding_table.weight"] = draw(context, C)
@@ -121,10 +118,7 @@ def cem_state(config, seed=0):
     rng = np.random.default_rng(seed)
     V, C, K, M = (config[k] for k in ("vocab_size", "n_embd", "n_head", "n_ff"))
     rank, entries = config["precond_rank"], config["eta_entries"]
-
-    def draw(*shape):
-        return rng.standard_normal(shape).astype(np.float32)
-
+    draw = drawing(rng)
     kinds = {"attn": config.get("attn", "cem"), "mlp": config.get("mlp", "cem")}
     shapes = {"attn": {"wq": (C, C), "wk": (C, C)}, "mlp": {"up": (M, C), "gate": (M, C)}}
     if kinds["attn"] == "llama":

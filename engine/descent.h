@@ -889,6 +889,7 @@ typedef struct descent_sweep_result {
     size_t n_depths;
     uint64_t row_steps; /* that the whole sweep took: pages found in the cache are not among them, those repeated after a pause
                            are */
+    descent_exit_cost exit_cost; /* the same of what was run to see which tokens stop */
     uint32_t pauses;
     bool shared; /* rows of others, not of this experiment, shared a step or a reading with it, or it was paused: its seconds
                     say little */

@@ -174,6 +174,7 @@ static void tell(void *user, const descent_generation_report *report)
                                    .measures = w->measures,
                                    .n_depths = w->n_depths,
                                    .row_steps = report->row_steps,
+                                   .exit_cost = report->exit_cost,
                                    .pauses = report->pauses,
                                    .shared = w->shared || report->pauses > 0,
                                    .queue_seconds = report->queue_seconds,

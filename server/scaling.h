@@ -28,7 +28,7 @@ typedef struct scaling_slot {
     descent_measure *measures; /* of a sweep: where its measures go */
     /* Under the experiment's lock: */
     bool ended;
-    descent_generation_report report; /* of a sweep: end, status, row_steps, pauses, queue_seconds */
+    descent_generation_report report; /* of a sweep: end, status, row_steps, exit_cost, pauses, times */
     bool shared;                      /* of a sweep: descent_sweep_result.shared */
     /* Of an answer: */
     uint32_t *tokens; /* [prompt_count + n_chosen] */
@@ -83,8 +83,9 @@ struct scaling {
     bool summed;
     uint64_t said; /* uv_hrtime of the last event */
     bool streaming, gone, answered, late;
-    api_error error; /* .status 0: none */
-    log_request log; /* sums of reports */
+    api_error error;             /* .status 0: none */
+    log_request log;             /* sums of reports */
+    descent_exit_cost exit_cost; /* likewise */
     json_text out;
     pthread_mutex_t lock;
     uv_async_t wake;

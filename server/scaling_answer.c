@@ -257,6 +257,8 @@ static void put_rest(scaling *s)
     put_count(out, ",\"total_tokens\":", log->prompt_tokens + log->generated_tokens);
     put_count(out, ",\"prompt_tokens_details\":{\"cached_tokens\":", log->cached_tokens);
     put_count(out, "},\"descent_steps\":", log->token_steps);
+    if (s->exit_cost.readings) put_count(out, ",\"descent_readings\":", s->exit_cost.readings);
+    if (s->exit_cost.energies) put_count(out, ",\"descent_energies\":", s->exit_cost.energies);
     json_text_put(out, "},\"descent\":{\"reference\":");
     json_t *reference =
         plan->options.reference < 0 ? json_null() : depth_json(s->request.model->info, plan->depths[plan->options.reference]);

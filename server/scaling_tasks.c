@@ -28,6 +28,7 @@ static void swept(void *user, const descent_sweep_result *result)
     slot->report = (descent_generation_report){.end = result->end,
                                                .status = result->status,
                                                .row_steps = result->row_steps,
+                                               .exit_cost = result->exit_cost,
                                                .pauses = result->pauses,
                                                .queue_seconds = result->queue_seconds,
                                                .prompt_seconds = result->seconds};
@@ -273,6 +274,8 @@ static void count(scaling *s, scaling_slot *slot)
     s->log.token_steps += report->row_steps;
     s->log.compute_seconds = fmax(s->log.compute_seconds, report->prompt_seconds + report->generation_seconds);
     s->log.queue_seconds = fmax(s->log.queue_seconds, report->queue_seconds);
+    s->exit_cost.readings += report->exit_cost.readings;
+    s->exit_cost.energies += report->exit_cost.energies;
     s->own_steps += report->row_steps;
 }
 

@@ -309,6 +309,24 @@ def test_steps_of_answers_that_stop_early_are_those_made(server):
     assert again[0]["token_steps"] == row["token_steps"], "pages of the first are not taken for steps of the second"
 
 
+@pytest.mark.parametrize("model, steps, criterion, readings, energies", [
+    ("nrgpt-shakespeare", [3, 6], "kl", 2, 0), ("nrgpt-shakespeare", [3, 6], "entropy", 1, 0), ("cem-kjv", [2], "energy", 0, 1)])
+def test_what_exits_ask_for_is_used_too(server, model, steps, criterion, readings, energies):
+    """At a threshold that stops nobody each step of each token asks; an NRGPT's sweep is one pass."""
+    exit = {"criterion": criterion, "threshold": 0}
+    usage = measure(server, model, texts=[SHAKESPEARE[:90]], steps=steps, descent={"exit": exit})["usage"]
+    assert usage.get("descent_readings", 0) == readings * usage["descent_steps"]
+    assert usage.get("descent_energies", 0) == energies * usage["descent_steps"]
+
+
+def test_what_the_exits_of_answers_ask_for_is_used_too(server):
+    """A question is answered, and then measured with its answer: of both."""
+    exit = {"criterion": "kl", "threshold": 0}
+    usage = measure(server, "nrgpt-listops", records=QUESTIONS[:3], steps=[4], descent={"exit": exit})["usage"]
+    assert usage["descent_readings"] == 2 * usage["descent_steps"] and "descent_energies" not in usage
+    assert "descent_readings" not in measure(server, "nrgpt-listops", records=QUESTIONS[:1], steps=[4])["usage"]
+
+
 def test_choices_are_by_likelihood(server):
     [row] = rows(server, "nrgpt-shakespeare", records=CHOICES, steps=[4])
     right = by_bytes = 0

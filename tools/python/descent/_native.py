@@ -250,7 +250,7 @@ class Measure(Structure):
 class SweepResult(Structure):
     _fields_ = [
         ("end", c_int), ("status", Status), ("measures", POINTER(Measure)), ("n_depths", c_size_t), ("row_steps", c_uint64),
-        ("pauses", c_uint32), ("shared", c_bool), ("queue_seconds", c_double), ("seconds", c_double),
+        ("exit_cost", ExitCost), ("pauses", c_uint32), ("shared", c_bool), ("queue_seconds", c_double), ("seconds", c_double),
     ]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from . import measures, plot, served
 from .section import AGREES, DISAGREES, IN_PART, UNKNOWN, Section, Table, count, interval, joined
 
-SECONDS = 110
+SECONDS = 80
 MODELS = ("nrgpt-listops", "nrgpt-listops-30k", "nrgpt-listops-scalar")
 DEPTHS = (3, 5)  # the trained T, and one where more answers are wrong
 COUNTS = (2, 4, 8)

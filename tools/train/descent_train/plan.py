@@ -28,6 +28,7 @@ _ITERATIONS, _GAP_ITERATIONS = 1000, 1500
 # Muon's: what was best of 0.005, 0.01, 0.02, 0.04 and 0.08 for each family, on 400 batches with another seed.
 _RATES = {"nrgpt": 0.01, "gpt": 0.02, "gpt-rec-parallel": 0.04, "cem": 0.04, "llama": 0.04, "cem-swiglu": 0.04,
           "llama-cem": 0.04}
+_LISTOPS_RATE = 0.3  # of these: NRGPT calculates at 0.003, and hardly at 0.015
 
 _REFERENCES = {
     "nrgpt": "--width 48 --heads 4 --hidden 96 --steps 4",
@@ -96,7 +97,8 @@ def runs():
 
 
 def _planned(name, experiments, family, shape, data, seed, iterations=None, **matched):
-    words = f"--model {family} {shape} {data} --muon-lr {_RATES[family]:g}"
+    rate = _RATES[family] * (_LISTOPS_RATE if data is _LISTOPS else 1)
+    words = f"--model {family} {shape} {data} --muon-lr {rate:.3g}"
     if iterations:
         words += f" --iterations {iterations}"
     return Planned(f"{name}-{seed}", experiments, f"{words} --seed {seed}", seed, **matched)

@@ -4,9 +4,9 @@
 #include "batch.h"
 
 #include "attention.h"
-#include "cpus.h"
 #include "exit.h"
 #include "kernels/packed.h"
+#include "machine.h"
 #include "motion.h"
 #include "sequence.h"
 #include "solver.h"

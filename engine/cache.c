@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <unistd.h>
 
 enum { FIRST_BUCKETS = 256 };
 
@@ -411,12 +410,6 @@ page *page_publish(descent_cache *cache, page *p, page *parent, const page_seed 
 
 /* ---- Public ---------------------------------------------------------------------------------------------------- */
 
-static uint64_t half_of_memory(void)
-{
-    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size / 2 : (uint64_t)1 << 30;
-}
-
 descent_code descent_cache_create(const descent_model *model, const descent_cache_options *options, descent_cache **out,
                                   descent_status *status)
 {
@@ -435,7 +428,7 @@ descent_code descent_cache_create(const descent_model *model, const descent_cach
     }
     *cache = (descent_cache){.model = model, .page_type = options->page_type, .number = page_number(options->page_type)};
     cache->slot_bytes = slot_bytes(model, options->page_type);
-    cache->byte_limit = options->byte_limit ? options->byte_limit : half_of_memory();
+    cache->byte_limit = options->byte_limit ? options->byte_limit : descent_cache_bytes_by_default();
     cache->buckets = buckets;
     cache->n_buckets = FIRST_BUCKETS;
     if (getrandom(&cache->key, sizeof cache->key, GRND_NONBLOCK) != (ssize_t)sizeof cache->key)

@@ -67,6 +67,9 @@ DESCENT_API const char *descent_isa(void);
  * quotas of its control groups come to, rounded up; at least 1. Looks every time; from any thread. */
 DESCENT_API uint32_t descent_threads_by_default(void);
 
+/* Half of the memory this process may use: the machine's, or less where its control groups say so. Any thread. */
+DESCENT_API uint64_t descent_cache_bytes_by_default(void);
+
 /* How products with numbers of a type are computed on this instruction set: one line of a table fixed at build. Whether one row
  * is multiplied or several, it is the same sums in the same order, and so the same bits. */
 typedef struct descent_path {
@@ -350,7 +353,7 @@ typedef enum descent_page_type {
 
 typedef struct descent_cache_options {
     descent_page_type page_type;
-    uint64_t byte_limit; /* pages, planes and states of every sequence together; 0: half of the machine's memory */
+    uint64_t byte_limit; /* pages, planes and states of every sequence together; 0: descent_cache_bytes_by_default */
 } descent_cache_options;
 
 typedef struct descent_cache_usage {

@@ -3,9 +3,9 @@
  * encodings are blocks.c's, the file gguf_write.c's. Which tensors are matrices, and how wide they are without padding, is
  * known from the model's loading. See "Quantization" in descent.h. */
 #include "blocks.h"
-#include "cpus.h"
 #include "gguf_write.h"
 #include "importance.h"
+#include "machine.h"
 #include "parallel.h"
 #include "status.h"
 

@@ -278,7 +278,7 @@ static void on_loaded(uv_work_t *work, int cancelled)
 static uint64_t cache_share(const serve_options *options)
 {
     uint64_t all = options->model.scheduler.cache.byte_limit;
-    if (!all) all = (uint64_t)sysconf(_SC_PHYS_PAGES) / 2 * (uint64_t)sysconf(_SC_PAGESIZE);
+    if (!all) all = descent_cache_bytes_by_default();
     return all / options->n_models ? all / options->n_models : 1;
 }
 

@@ -9,7 +9,7 @@ enum { SERVE_MESSAGE_SIZE = 768 };
 typedef struct serve_options {
     const char *const *models; /* [n_models] FILE or NAME=FILE */
     size_t n_models;
-    model_options model; /* scheduler.cache.byte_limit is that of all models together; 0: half of the machine's memory */
+    model_options model; /* scheduler.cache.byte_limit is that of all models together; 0: descent_cache_bytes_by_default */
     http_options http;
     const char *admin_host; /* NULL: no second listener */
     uint16_t admin_port;

@@ -165,7 +165,7 @@ static cli_option *engine_options(serve_values *v, cli_option *table)
     *table++ = cli_integer('t', "threads", &v->threads, 1, 1024, "threads of a model; all the machine lets us use by default");
     *table++ = cli_defaulted(cli_choice(0, "page-type", &v->page_type, page_type_names, "numbers the history is kept in"));
     *table++ = cli_bytes(0, "cache-bytes", &v->cache_bytes,
-                         "most memory for the histories of all models; half of the machine's by default");
+                         "most memory for the histories of all models; half of what the machine lets us use by default");
     *table++ = seconds_above("stall", &v->stall, "/health is 503 when there is work and no step was made for so long");
     *table++ = seconds("drain-delay", &v->drain_delay, "after SIGTERM new requests are still served for so long");
     *table++ = seconds("drain", &v->drain, "after SIGTERM running requests may take so long");

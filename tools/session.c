@@ -9,8 +9,8 @@ void session_option_table(session_options *options, cli_option *table)
 {
     table[0] = cli_integer('t', "threads", &options->threads, 1, 1024, "threads; all the machine lets us use by default");
     table[1] = cli_choice(0, "page-type", &options->page_type, page_type_names, "numbers the history is kept in");
-    table[2] =
-        cli_bytes(0, "cache-bytes", &options->cache_bytes, "most memory for histories; half of the machine's by default");
+    table[2] = cli_bytes(0, "cache-bytes", &options->cache_bytes,
+                         "most memory for histories; half of what the machine lets us use by default");
     table[3] = cli_integer(0, "chunk", &options->chunk, 1, SESSION_MAX_ROWS, "tokens descending side by side");
 }
 

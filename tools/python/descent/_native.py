@@ -333,6 +333,7 @@ FUNCTIONS = {
     "descent_version": (c_char_p, []),
     "descent_isa": (c_char_p, []),
     "descent_threads_by_default": (c_uint32, []),
+    "descent_cache_bytes_by_default": (c_uint64, []),
     "descent_path_at": (c_bool, [c_size_t, POINTER(Path)]),
     "descent_exit_name": (c_char_p, [c_int]),
     "descent_exit_default_threshold": (c_float, [c_int]),

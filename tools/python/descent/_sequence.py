@@ -128,7 +128,7 @@ class Observation:
 class Cache(Handle):
     """Holds the history of many sequences. One thread at a time is let in, the others wait. Model.cache makes it.
 
-    page_type: "f32", "f16", "bf16" or "q8". byte_limit: of everything in it; 0 is half of the machine's memory. max_rows, threads: of the
+    page_type: "f32", "f16", "bf16" or "q8". byte_limit: of everything in it; 0 is half of what this process may use. max_rows, threads: of the
     batch its sequences use unless they are put into another (0: 512 rows, as many threads as the process may use).
     """
 

@@ -1,9 +1,9 @@
-/* cpus.c: CPUs this process may use, from its affinity and from the quotas of its control groups. Called by batch.c and
- * quantize.c. A quota that cannot be read is none: a wrong guess costs speed, not results.
+/* machine.c: CPUs and memory this process may use, from its affinity and from the limits of its control groups. Called by
+ * batch.c, quantize.c and cache.c. A limit that cannot be read is none: a wrong guess of CPUs costs speed, not results.
  *
  * /proc/self/mountinfo says where groups are mounted and which one is at the mount's root (a container's own, often), and
  * /proc/self/cgroup which one is this process's. */
-#include "cpus.h"
+#include "machine.h"
 
 #include "descent.h"
 
@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { PATH_ROOM = 4096, LINE_ROOM = 4 * PATH_ROOM, MOST_CPUS = 1 << 16 };
 
@@ -31,7 +32,7 @@ static unsigned affinity(void)
     return 1;
 }
 
-/* ---- Quotas ---------------------------------------------------------------------------------------------------- */
+/* ---- Control groups ---------------------------------------------------------------------------------------------------- */
 
 static FILE *open_under(const char *root, const char *path)
 {
@@ -65,26 +66,36 @@ static int read_numbers(const char *directory, const char *name, int64_t value[2
     return count;
 }
 
-static void lower(unsigned *limit, int64_t quota, int64_t period)
+/* What groups limit: its controller in version 1, and the limit that a group's directory states, 0 where that states none. */
+typedef struct resource {
+    const char *name;
+    int64_t (*limit)(const char *directory, bool version2);
+} resource;
+
+static int64_t cpu_limit(const char *directory, bool version2)
 {
-    if (quota <= 0 || period <= 0) return;
-    int64_t cpus = quota / period + (quota % period != 0);
-    if (cpus < MOST_CPUS && (*limit == 0 || (unsigned)cpus < *limit)) *limit = (unsigned)cpus;
+    int64_t quota[2] = {0}, period[2] = {0};
+    if (version2) {
+        if (read_numbers(directory, "cpu.max", quota) == 2) period[0] = quota[1];
+    } else if (read_numbers(directory, "cpu.cfs_quota_us", quota) >= 1) {
+        (void)read_numbers(directory, "cpu.cfs_period_us", period);
+    }
+    if (quota[0] <= 0 || period[0] <= 0) return 0;
+    int64_t cpus = quota[0] / period[0] + (quota[0] % period[0] != 0);
+    return cpus < MOST_CPUS ? cpus : 0;
 }
 
-static void lower_by_group(unsigned *limit, const char *directory, bool version2)
+static int64_t bytes_limit(const char *directory, bool version2)
 {
-    int64_t value[2], period[2];
-    if (version2) {
-        if (read_numbers(directory, "cpu.max", value) == 2) lower(limit, value[0], value[1]);
-    } else if (read_numbers(directory, "cpu.cfs_quota_us", value) >= 1 &&
-               read_numbers(directory, "cpu.cfs_period_us", period) >= 1) {
-        lower(limit, value[0], period[0]);
-    }
+    int64_t bytes[2] = {0};
+    (void)read_numbers(directory, version2 ? "memory.max" : "memory.limit_in_bytes", bytes);
+    return bytes[0] > 0 ? bytes[0] : 0;
 }
+
+static const resource cpu_time = {"cpu", cpu_limit}, memory = {"memory", bytes_limit};
 
 /* The process's group as /proc/self/cgroup has it, "ID:CONTROLLERS:PATH": version 2 is 0 and names no controllers. */
-static bool own_group(const char *root, bool version2, char path[PATH_ROOM])
+static bool own_group(const char *root, const char *controller, bool version2, char path[PATH_ROOM])
 {
     FILE *f = open_under(root, "/proc/self/cgroup");
     if (!f) return false;
@@ -95,10 +106,10 @@ static bool own_group(const char *root, bool version2, char path[PATH_ROOM])
         char *controllers = strchr(line, ':'), *group = controllers ? strchr(controllers + 1, ':') : NULL;
         if (!group) continue;
         *controllers++ = *group++ = 0;
-        bool cpu = false;
+        bool there = false;
         char *rest = controllers;
-        for (char *name; !version2 && (name = strsep(&rest, ",")) != NULL;) cpu = cpu || !strcmp(name, "cpu");
-        found = version2 ? !strcmp(line, "0") && *controllers == 0 : cpu;
+        for (char *name; !version2 && (name = strsep(&rest, ",")) != NULL;) there = there || !strcmp(name, controller);
+        found = version2 ? !strcmp(line, "0") && *controllers == 0 : there;
         if (found) found = snprintf(path, PATH_ROOM, "%s", group) < PATH_ROOM;
     }
     (void)fclose(f);
@@ -138,7 +149,8 @@ static bool has_option(const char *options, const char *name)
 
 /* The group's directory and those above it, up to where the mount begins. A group that is not to be seen there (a container's
  * view begins at its own) leaves those that are. */
-static void lower_by_mount(unsigned *limit, const char *root, const mount *m, const char *group, bool version2)
+static void lower_by_mount(int64_t *least, const resource *of, const char *root, const mount *m, const char *group,
+                           bool version2)
 {
     size_t shown = strcmp(m->root, "/") ? strlen(m->root) : 0;
     if (!strncmp(group, m->root, shown) && (group[shown] == '/' || group[shown] == 0))
@@ -152,13 +164,15 @@ static void lower_by_mount(unsigned *limit, const char *root, const mount *m, co
     for (size_t end = (size_t)n; end >= top && end > 0; end--) {
         if (end > top && directory[end] != '/' && directory[end] != 0) continue;
         directory[end] = 0;
-        lower_by_group(limit, directory, version2);
+        int64_t limit = of->limit(directory, version2);
+        if (limit > 0 && (*least == 0 || limit < *least)) *least = limit;
     }
 }
 
-unsigned cpus_quota(const char *root)
+/* 0: there is no limit. */
+static int64_t least_limit(const char *root, const resource *of)
 {
-    unsigned limit = 0;
+    int64_t least = 0;
     FILE *f = open_under(root, "/proc/self/mountinfo");
     if (!f) return 0;
     char line[LINE_ROOM], group[PATH_ROOM];
@@ -166,11 +180,18 @@ unsigned cpus_quota(const char *root)
         mount m;
         if (!read_mount(line, &m)) continue;
         bool version2 = !strcmp(m.type, "cgroup2");
-        if (!version2 && (strcmp(m.type, "cgroup") != 0 || !has_option(m.options, "cpu"))) continue;
-        if (own_group(root, version2, group)) lower_by_mount(&limit, root, &m, group, version2);
+        if (!version2 && (strcmp(m.type, "cgroup") != 0 || !has_option(m.options, of->name))) continue;
+        if (own_group(root, of->name, version2, group)) lower_by_mount(&least, of, root, &m, group, version2);
     }
     (void)fclose(f);
-    return limit;
+    return least;
+}
+
+/* ---- What there is ----------------------------------------------------------------------------------------------- */
+
+unsigned cpus_quota(const char *root)
+{
+    return (unsigned)least_limit(root, &cpu_time);
 }
 
 unsigned cpus_available(void)
@@ -182,4 +203,16 @@ unsigned cpus_available(void)
 uint32_t descent_threads_by_default(void)
 {
     return cpus_available();
+}
+
+uint64_t memory_limit(const char *root)
+{
+    return (uint64_t)least_limit(root, &memory);
+}
+
+uint64_t descent_cache_bytes_by_default(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    uint64_t all = pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : (uint64_t)1 << 31, limit = memory_limit("");
+    return (limit > 0 && limit < all ? limit : all) / 2;
 }

@@ -1,6 +1,6 @@
-/* test_cpus.c: quotas of control groups of both versions, read from trees of files that look like a system's. */
-#include "cpus.h"
+/* test_machine.c: limits of control groups of both versions, read from trees of files that look like a system's. */
 #include "descent.h"
+#include "machine.h"
 #include "model_file.h"
 
 #include <setjmp.h>
@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static char root[4096]; /* of the system at hand */
 
@@ -173,6 +174,46 @@ static void what_is_not_a_system(void **state)
     assert_int_equal(cpus_quota(root), 5);
 }
 
+static void memory(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } cases[] = {{"2147483648\n", 2147483648}, {"max\n", 0}, {"", 0}, {"0\n", 0}, {"-5\n", 0}, {"4096", 4096}};
+    (void)state;
+    begin("memory2");
+    put("/proc/self/mountinfo", v2_mounts);
+    put("/proc/self/cgroup", "0::/system.slice/one\n");
+    assert_int_equal(memory_limit(root), 0);
+    put("/sys/fs/cgroup/system.slice/one/cpu.max", "100000 100000\n");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        put("/sys/fs/cgroup/system.slice/one/memory.max", cases[i].text);
+        assert_int_equal(memory_limit(root), cases[i].bytes);
+    }
+    put("/sys/fs/cgroup/system.slice/memory.max", "1000\n"); /* the least of those above */
+    assert_int_equal(memory_limit(root), 1000);
+
+    begin("memory1");
+    put("/proc/self/mountinfo", "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+                                "34 31 0:31 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n");
+    put("/proc/self/cgroup", "3:cpu:/docker/abc\n2:memory:/docker/abc\n");
+    put("/sys/fs/cgroup/cpu/docker/abc/memory.limit_in_bytes", "7\n"); /* not the memory group */
+    assert_int_equal(memory_limit(root), 0);
+    put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"); /* as version 1 says that there is none */
+    assert_int_equal(memory_limit(root), 9223372036854771712u);
+    put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "3221225472\n");
+    assert_int_equal(memory_limit(root), 3221225472);
+    assert_int_equal(cpus_quota(root), 0);
+}
+
+/* This system's: at most half of the memory there is. */
+static void the_cache_has_half(void **state)
+{
+    uint64_t all = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE), limit = memory_limit("");
+    (void)state;
+    assert_int_equal(descent_cache_bytes_by_default(), (limit > 0 && limit < all ? limit : all) / 2);
+}
+
 /* This system's: at most what the affinity says, which follows it. */
 static void affinity_bounds(void **state)
 {
@@ -194,10 +235,16 @@ static void affinity_bounds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_says_nothing), cmocka_unit_test(version_2),
-        cmocka_unit_test(groups_above),         cmocka_unit_test(version_1),
-        cmocka_unit_test(containers),           cmocka_unit_test(hybrid),
-        cmocka_unit_test(what_is_not_a_system), cmocka_unit_test(affinity_bounds),
+        cmocka_unit_test(nothing_says_nothing),
+        cmocka_unit_test(version_2),
+        cmocka_unit_test(groups_above),
+        cmocka_unit_test(version_1),
+        cmocka_unit_test(containers),
+        cmocka_unit_test(hybrid),
+        cmocka_unit_test(what_is_not_a_system),
+        cmocka_unit_test(affinity_bounds),
+        cmocka_unit_test(memory),
+        cmocka_unit_test(the_cache_has_half),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@ REASONS = (
     r"the chat template \"\w+\" ",  # the roles it has a form for, in the order it has one for
     r"(best_of|min_tokens) is \d+.*: expected",  # what another field allows
     r"descent\.draft_steps is \d+(, but of tokens of model .* nothing is drafted| and steps is \d+: expected fewer)",  # its T
+    r"descent\.prompt_steps is (\d+, fewer than descent\.steps|set, but texts)|and descent\.\w+ is set: expected one or",
     r"numbers: expected \d+, the width of model|start\.safetensors is not a file of states",  # what its bytes hold
     r"descent\.[\w.]+ (is|has) .*\bmodel \S+",  # a model whose descent has none of it
     r"descent\.choose is set|start\.\w+ is set, but from is",  # beside what another field asks

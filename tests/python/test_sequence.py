@@ -239,6 +239,29 @@ def test_steps_are_scaled(nrgpt, ids):
         nrgpt.sequence(solver={"nstep": 17})
     with pytest.raises(descent.Error, match="solver has 'steps'"):
         nrgpt.sequence(solver={"steps": 2})
+
+
+def test_histories(nrgpt):
+    ids = np.arange(32) % nrgpt.info.vocab
+
+    def logits(steps, **how):
+        with nrgpt.cache(threads=1).sequence(steps, sharing=False, **how) as sequence:
+            sequence.append(ids)
+            return sequence.logits(), [sequence.token_steps(i) for i in range(32)], sequence.cache.usage["bytes"]
+
+    (own, _, bytes_own), (last, _, bytes_last) = logits(6), logits(6, history="last")
+    assert np.array_equal(own[0], last[0]) and not np.array_equal(own[1:], last[1:])
+    assert np.array_equal(logits(6, history="latest")[0], own) and bytes_last < bytes_own / 3
+    shallow, steps, _ = logits(6, history="latest", prompt_steps=2, prompt=22)
+    assert steps == 22 * [2] + 10 * [6] and np.array_equal(shallow[:22], logits(2)[0][:22])
+    assert not np.array_equal(shallow[22:], own[22:])
+    deep, steps, _ = logits(6, prompt_steps=9, prompt=22)
+    assert steps == 22 * [9] + 10 * [6] and np.array_equal(deep[22:], own[22:])
+    for wrong, words in (({"history": "first"}, "history is 'first', expected one of own, latest, last"),
+                         ({"prompt_steps": 2, "prompt": 3}, "prompt_steps is 2, steps 6"),
+                         ({"prompt_steps": -1}, "prompt_steps is -1")):
+        with pytest.raises(descent.Error, match=words):
+            nrgpt.sequence(6, **wrong)
     for wrong in ([], [1] * 65):
         with pytest.raises(descent.Error, match="expected 1 to 64"):
             nrgpt.sequence(step_scale=wrong)

@@ -959,11 +959,16 @@ typedef struct descent_scaling_row {
 enum { DESCENT_NO_REFERENCE = -1 };
 enum { DESCENT_SCALING_NUMBERS = 1 << 27 }; /* depths times DESCENT_METRICS, for every resample and every unit, at most */
 
+/* Called now and then by functions that take long; false: stop, which then end with DESCENT_IO. */
+typedef bool (*descent_progress)(void *user, uint64_t done, uint64_t total);
+
 typedef struct descent_scaling_options {
     uint32_t resamples; /* 0: 1000; at most 100000 */
     double level;       /* of the intervals, in (0, 1); 0: 0.95 */
     uint64_t seed;
-    int reference; /* the index of a depth, or DESCENT_NO_REFERENCE: differences are NaN */
+    int reference;             /* the index of a depth, or DESCENT_NO_REFERENCE: differences are NaN */
+    descent_progress progress; /* before each resample, row and difference, on the calling thread. May be NULL */
+    void *user;
 } descent_scaling_options;
 
 /* Sums up measures [n_inputs][n_depths], the same depths in each. Input i belongs to unit units[i], any number: what was drawn
@@ -992,9 +997,6 @@ typedef enum descent_weight_type {
 
 /* "Q8_0", ...; NULL for BY_RULE and numbers that are no type. */
 DESCENT_API const char *descent_weight_type_name(descent_weight_type type);
-
-/* Called now and then by functions that take long; false: stop, which then end with DESCENT_IO. */
-typedef bool (*descent_progress)(void *user, uint64_t done, uint64_t total);
 
 /* What a text makes of each row and column of a model's matrices: mean squares of the vectors they meet. Errors of weights
  * that meet large ones are then made smaller, at the cost of the others. */

@@ -289,18 +289,49 @@ static void sum_row(const summary *s, size_t depth, descent_scaling_row *row)
     for (int m = 0; m < DESCENT_METRICS; m++) row->metrics[m] = estimate(s, metrics[m], values_of(s, depth, m), NULL);
 }
 
-static void compare_rows(const summary *s, descent_scaling_row *rows)
+/* A row's difference to that of the reference. */
+static void compare_row(const summary *s, size_t depth, descent_scaling_row *rows)
 {
     const descent_estimate none = {NAN, NAN, NAN};
     int reference = s->options.reference;
-    for (size_t d = 0; d < s->n_depths; d++)
-        for (int m = 0; m < DESCENT_METRICS; m++) {
-            descent_estimate *difference = &rows[d].difference[m];
-            *difference = none;
-            if (reference == DESCENT_NO_REFERENCE) continue;
-            double value = rows[d].metrics[m].value - rows[reference].metrics[m].value;
-            *difference = estimate(s, value, values_of(s, d, m), values_of(s, (size_t)reference, m));
-        }
+    for (int m = 0; m < DESCENT_METRICS; m++) {
+        descent_estimate *difference = &rows[depth].difference[m];
+        *difference = none;
+        if (reference == DESCENT_NO_REFERENCE) continue;
+        double value = rows[depth].metrics[m].value - rows[reference].metrics[m].value;
+        *difference = estimate(s, value, values_of(s, depth, m), values_of(s, (size_t)reference, m));
+    }
+}
+
+static bool goes_on(const summary *s, uint64_t done)
+{
+    const descent_scaling_options *o = &s->options;
+    return !o->progress || o->progress(o->user, done, (uint64_t)o->resamples + 2 * s->n_depths);
+}
+
+static descent_code stopped(descent_status *status)
+{
+    return descent_fail(status, DESCENT_IO, "told to stop summing up");
+}
+
+/* Resamples, then rows, then their differences; is it still wanted before each? */
+static descent_code sum_up(const summary *s, descent_scaling_row *rows, descent_status *status)
+{
+    uint64_t resamples = s->options.resamples, depths = s->n_depths;
+    add_units(s);
+    for (uint32_t i = 0; s->n_units > 1 && i < resamples; i++) {
+        if (!goes_on(s, i)) return stopped(status);
+        resample(s, i);
+    }
+    for (size_t d = 0; d < depths; d++) {
+        if (!goes_on(s, resamples + d)) return stopped(status);
+        sum_row(s, d, &rows[d]);
+    }
+    for (size_t d = 0; d < depths; d++) {
+        if (!goes_on(s, resamples + depths + d)) return stopped(status);
+        compare_row(s, d, rows);
+    }
+    return descent_ok(status);
 }
 
 static void release(summary *s)
@@ -326,13 +357,7 @@ descent_code descent_scaling_summarize(const descent_measure *measures, const ui
     descent_code code = complete_options(&s.options, n_depths, status);
     if (code == DESCENT_OK) code = check_measures(measures, n_inputs, n_depths, status);
     if (code == DESCENT_OK) code = make_room(&s, units, status);
-    if (code == DESCENT_OK) {
-        add_units(&s);
-        for (uint32_t i = 0; s.n_units > 1 && i < s.options.resamples; i++) resample(&s, i);
-        for (size_t d = 0; d < n_depths; d++) sum_row(&s, d, &rows[d]);
-        compare_rows(&s, rows);
-        (void)descent_ok(status);
-    }
+    if (code == DESCENT_OK) code = sum_up(&s, rows, status);
     release(&s);
     return code;
 }

@@ -206,6 +206,7 @@ static void out_of_time(uv_timer_t *timer)
 void scaling_gone(scaling *s)
 {
     s->gone = true;
+    atomic_store(&s->summary.unwanted, true);
     scaling_cancel(s);
     (void)uv_async_send(&s->wake);
 }
@@ -221,6 +222,7 @@ void scalings_end_all(service *of)
             end_with_error(s);
             s->answered = true;
         }
+        atomic_store(&s->summary.unwanted, true);
         scaling_cancel(s);
         (void)uv_async_send(&s->wake);
     }

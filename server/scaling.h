@@ -16,6 +16,7 @@
 #include "service.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 enum { SCALING_ID_SIZE = 40 };
 
@@ -47,8 +48,9 @@ typedef struct scaling_summary {
     double elapsed, joules;
     json_text rows; /* "[...]": those there is something to say of */
     size_t n_rows;
-    api_error error; /* .status 0: none */
-    double seconds;  /* that it took */
+    api_error error;      /* .status 0: none */
+    double seconds;       /* that it took */
+    atomic_bool unwanted; /* any thread: nobody is to be answered, so it stops, without rows and without an error */
 } scaling_summary;
 
 struct scaling {

@@ -153,11 +153,21 @@ static json_t *row_json(const scaling *s, const gathered *g, size_t k)
     return scaling_row_json(&row, depth_json(s->request.model->info, plan->depths[d]));
 }
 
-static descent_code summarize(gathered *g, const scaling *s, descent_status *status)
+static bool is_wanted(void *user, uint64_t done, uint64_t total)
+{
+    const scaling *s = user;
+    (void)done;
+    (void)total;
+    return !atomic_load_explicit(&s->summary.unwanted, memory_order_relaxed);
+}
+
+static descent_code summarize(gathered *g, scaling *s, descent_status *status)
 {
     descent_scaling_options options = s->request.scaling->options;
     int reference = options.reference;
     options.reference = DESCENT_NO_REFERENCE;
+    options.progress = is_wanted;
+    options.user = s;
     for (size_t k = 0; k < g->n_depths; k++)
         if (reference >= 0 && g->depths[k] == (size_t)reference) options.reference = (int)k;
     descent_code code = descent_scaling_summarize(g->measures, g->units, g->n_inputs, g->n_depths, &options, g->rows, status);
@@ -189,7 +199,7 @@ void scaling_sum_up(scaling *s)
     if (fits) gather(&g, s);
     if (fits && g.n_inputs > 0 && summarize(&g, s, &status) == DESCENT_OK)
         write_rows(s, &g);
-    else if (!fits || g.n_inputs > 0)
+    else if ((!fits || g.n_inputs > 0) && is_wanted(s, 0, 0))
         (void)api_fail_status(&sum->error, NULL, &status);
     release(&g);
     sum->seconds = (double)(uv_hrtime() - began) * 1e-9;

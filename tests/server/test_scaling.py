@@ -400,6 +400,21 @@ def test_who_leaves_without_a_stream_frees_its_rows_too(server):
                  "rows of one who left are still there")
 
 
+def test_who_leaves_while_it_is_summed_up(server):
+    """As many resamples as are allowed, which take seconds. (That they end early: tests/unit/test_scaling_left.c.)"""
+    texts, depths = 3000, 40
+    steps = server.metric("descent_token_steps_total")
+    where = urlsplit(server.url)
+    connection = http.client.HTTPConnection(where.hostname, where.port)
+    connection.request("POST", PATH, json.dumps({"model": "short", "texts": [[1, 2]] * texts, "steps": list(range(1, depths + 1)),
+                                                 "intervals": {"resamples": 2200}}), {"Content-Type": "application/json"})
+    server.until(lambda: server.metric("descent_token_steps_total") - steps == texts * depths, "the sweeps do not end", 120)
+    logged = len(server.log)
+    connection.close()
+    server.until(lambda: any(PATH in line and '"finish":"cancelled"' in line for line in server.log[logged:]),
+                 "it is not logged")
+
+
 def test_a_stream_with_nothing_to_say_is_kept_alive(serve, made):
     server = serve([made["slow"]], "--sse-keepalive", "0.1")
     connection, stream = open_stream(server, PATH, HEAVY)

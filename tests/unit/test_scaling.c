@@ -300,6 +300,45 @@ static void what_cannot_be_summed_up(void **state)
     free(many);
 }
 
+typedef struct asked {
+    uint64_t calls, done, total, until;
+} asked;
+
+static bool until(void *user, uint64_t done, uint64_t total)
+{
+    asked *a = user;
+    assert_true(done >= a->done && done <= total);
+    a->calls++;
+    a->done = done;
+    a->total = total;
+    return a->calls < a->until;
+}
+
+/* Asked before every resample, row and difference; told to stop, it is asked no more. */
+static void it_stops_where_nobody_wants_it(void **state)
+{
+    const descent_measure measures[] = {measure(1, 4, 3), measure(2, 4, 3), measure(1, 4, 2), measure(2, 4, 2)};
+    descent_scaling_row rows[2], expected[2];
+    descent_status status;
+    (void)state;
+    for (uint64_t calls = 1; calls <= 15; calls++) {
+        asked a = {.until = calls};
+        descent_scaling_options o = {.resamples = 10, .progress = until, .user = &a};
+        descent_code code = descent_scaling_summarize(measures, NULL, 2, 2, &o, rows, &status);
+        assert_int_equal(a.total, 14);
+        if (calls <= 14) {
+            expect_code(code, DESCENT_IO, &status, "told to stop");
+            assert_int_equal(a.calls, calls);
+            assert_int_equal(a.done, calls - 1);
+        } else {
+            expect_ok(code, &status);
+            assert_int_equal(a.calls, 14);
+        }
+    }
+    summarize(measures, NULL, 2, 2, &(descent_scaling_options){.resamples = 10}, expected);
+    assert_memory_equal(&rows[1].metrics[0], &expected[1].metrics[0], sizeof rows->metrics[0]);
+}
+
 static void metrics_have_names(void **state)
 {
     (void)state;
@@ -316,6 +355,7 @@ int main(void)
         cmocka_unit_test(sums_and_quotients),       cmocka_unit_test(intervals_are_percentiles_over_resamples_of_units),
         cmocka_unit_test(known_intervals),          cmocka_unit_test(differences_are_paired),
         cmocka_unit_test(what_does_not_exist),      cmocka_unit_test(exact_match),
-        cmocka_unit_test(what_cannot_be_summed_up), cmocka_unit_test(metrics_have_names)};
+        cmocka_unit_test(what_cannot_be_summed_up), cmocka_unit_test(it_stops_where_nobody_wants_it),
+        cmocka_unit_test(metrics_have_names)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -273,7 +273,8 @@ class ScalingRow(Structure):
 
 
 class ScalingOptions(Structure):
-    _fields_ = [("resamples", c_uint32), ("level", c_double), ("seed", c_uint64), ("reference", c_int)]
+    _fields_ = [("resamples", c_uint32), ("level", c_double), ("seed", c_uint64), ("reference", c_int), ("progress", Progress),
+                ("user", c_void_p)]
 
 
 class TensorChoice(Structure):

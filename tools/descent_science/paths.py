@@ -5,7 +5,7 @@ from . import measures, plot
 from .section import AGREES, CEM, DISAGREES, IN_PART, NRGPT, Section, Table, count, interval, joined, steps_label
 from .windows import spread
 
-SECONDS = 60
+SECONDS = 30
 DEPTHS = {"nrgpt-shakespeare": (1, 2, 4, 8, 16, 32, 64), "nrgpt-listops": (1, 2, 3, 5, 10, 20, 40), "cem-kjv": (2, 4, 8, 16, 32)}
 WINDOWS, LENGTH = 8, 48
 NOISES = {"noise 0.1": (0.1, 1), "noise 1": (1.0, 1), "other noise 1": (1.0, 2)}  # sigma, seed

@@ -5,7 +5,7 @@ from . import measures, plot
 from .section import AGREES, DISAGREES, IN_PART, Section, Table, count, joined, steps_label
 from .windows import spread
 
-SECONDS = 70
+SECONDS = 35
 DEPTHS = {"nrgpt-shakespeare": (1, 2, 4, 8, 16), "nrgpt-listops": (1, 2, 3, 5, 10, 20), "cem-kjv": (1, 2, 4, 8)}
 WINDOWS = {"nrgpt-shakespeare": 8, "nrgpt-listops": 24, "cem-kjv": 8}
 LENGTH = 96

@@ -5,7 +5,7 @@ from . import measures, plot
 from .section import AGREES, DISAGREES, IN_PART, UNKNOWN, Section, Table, count, interval
 from .windows import chains, consecutive
 
-SECONDS = 40
+SECONDS = 35
 MODELS = {"nrgpt-shakespeare": (1, 2, 4, 8, 16), "cem-kjv": (1, 2, 4, 8), "nrgpt-listops": (1, 2, 3, 5, 10)}
 WINDOWS = {"nrgpt-shakespeare": 24, "cem-kjv": 24, "nrgpt-listops": 300}
 BINS = 8  # of positions, with about as many tokens in each
@@ -155,6 +155,8 @@ def _draw(results):
         plot.curve(by_position, [edge for edge, _ in known], [rho for _, rho in known], which=which, label=name)
     plot.depths(by_depth, depths)
     by_position.set_xscale("log", base=2)
+    by_position.set_xticks([4, 8, 16, 32, 64, 128, 256], ["4", "8", "16", "32", "64", "128", "256"])
+    by_position.minorticks_off()
     by_position.set_xlabel("last position of the bin")
     for axes in (by_depth, by_position):
         axes.axhline(0, color="#555555", lw=0.8)

@@ -3,9 +3,9 @@ import numpy as np
 
 from . import measures, plot, served
 from .choose import majority
-from .section import AGREES, DISAGREES, IN_PART, NRGPT, UNKNOWN, Section, Table, count, interval
+from .section import AGREES, CEM, DISAGREES, IN_PART, NRGPT, UNKNOWN, Section, Table, count, interval
 
-SECONDS = 90
+SECONDS = 60
 MODELS = ("nrgpt-listops", "nrgpt-listops-30k", "nrgpt-listops-scalar")
 VOTED = (1, 2, 3, 5)  # T of the texts that vote
 COUNTS = (1, 2, 4, 8)
@@ -103,7 +103,7 @@ def section(results):
     steps_win = deep_below > vote_below
     return Section(
         title="Steps are a better use of multiply-adds than samples",
-        paper=f"{NRGPT} and CEM spend more computation on a token by more steps. The other way to spend it is to sample more texts and let "
+        paper=f"{NRGPT} and {CEM} spend more computation on a token by more steps. The other way to spend it is to sample more texts and let "
               "them vote.",
         found=f"{count(items)} held-out questions of ListOps. A majority vote of n texts at T beside one greedy text at T', the "
               f"deepest that takes no more multiply-adds. Where those who vote have fewer steps than in training, depth is surely better in "
@@ -137,7 +137,12 @@ def _draw(results):
             plot.curve(axis, [row["multiply_adds"] / 1e6 for row in rows], [one["value"] for one in told], label=label,
                        lows=[one["low"] for one in told], highs=[one["high"] for one in told], which=which,
                        line="--" if label.startswith("one") else "-")
+        costs = [row["multiply_adds"] / 1e6 for row in found["rows"]]
+        marks = [mark for power in range(-3, 7) for mark in (10.0 ** power, 2 * 10.0 ** power, 5 * 10.0 ** power)
+                 if min(costs) * 0.9 < mark < max(costs) * 1.1]
         axis.set_xscale("log")
+        axis.set_xticks(marks, [f"{mark:g}" for mark in marks])
+        axis.minorticks_off()
         axis.set_xlabel("multiply-adds a question, millions")
     axes[0].set_ylabel("exact match (95% intervals)")
     axes[0].legend(loc="lower right", fontsize=8)

@@ -72,8 +72,8 @@ static bool make_workspace(descent_batch *b)
 {
     const descent_model *model = b->cache->model;
     workspace *w = &b->work;
-    w->wide_stride = whole_vectors(model->info.width);
-    w->hidden_stride = whole_vectors(model->hidden);
+    w->wide_stride = vector_stride(model->info.width);
+    w->hidden_stride = vector_stride(model->hidden);
     size_t row_numbers = (WIDE_BUFFERS + 1) * w->wide_stride + HIDDEN_BUFFERS * w->hidden_stride;
     w->rows = MOST_NUMBERS / row_numbers < TILE_ROWS ? MOST_NUMBERS / row_numbers : TILE_ROWS;
     if (w->rows == 0) w->rows = 1;
@@ -97,7 +97,7 @@ static bool reserve_scores(descent_batch *b, size_t longest)
 {
     workspace *w = &b->work;
     if (longest <= w->score_room) return true;
-    size_t room = whole_vectors(longest > 2 * w->score_room ? longest : 2 * w->score_room);
+    size_t room = vector_stride(longest > 2 * w->score_room ? longest : 2 * w->score_room);
     float *scores = descent_alloc(team_threads(b->team) * SCORE_BUFFERS * RUN_ROWS * room, sizeof *scores);
     if (!scores) return false;
     free(w->scores);

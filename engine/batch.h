@@ -2,7 +2,7 @@
  *
  * A batch holds its rows in order of sequence and position. A step takes those that may run and hands them to the family
  * in tiles of at most workspace.most, in that order: a row's keys are written before a later row of its sequence reads them.
- * Arrays of a tile are [rows][stride] with stride C, or the hidden width, rounded up to whole vectors and zero behind.
+ * Arrays of a tile are [rows][stride] with the vector_stride of C or of the hidden width, and zero behind.
  */
 #ifndef DESCENT_BATCH_H
 #define DESCENT_BATCH_H

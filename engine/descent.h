@@ -1083,7 +1083,7 @@ DESCENT_API uint64_t descent_trial_bytes(const descent_trial *trial);
 DESCENT_API uint64_t descent_trial_weights(const descent_trial *trial);
 
 /* Multiplies W with `vectors` vectors, at most those it was made with, `times` times, on the calling thread: W x, or with
- * `back` W^T u. Returns the products of the last time, [vectors][rows] or [vectors][cols], which are the trial's. */
+ * `back` W^T u. Returns the product with the last of them, [rows] or [cols], which is the trial's. */
 DESCENT_API const float *descent_trial_run(descent_trial *trial, bool back, uint32_t vectors, uint64_t times);
 
 #ifdef __cplusplus

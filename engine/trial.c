@@ -1,7 +1,7 @@
 /* trial.c: a matrix of made-up weights and vectors to multiply it with, by themselves: what the kernels can do, for whoever
  * measures that. See "Products on their own" in descent.h. Weights are 32 rows of normal numbers, encoded as a file would have
- * them (blocks.c), again and again: how fast a product is does not depend on them. W is [rows][cols], its vectors
- * [vectors][cols] and [vectors][rows]. */
+ * them (blocks.c), again and again: how fast a product is does not depend on them. W is [rows][cols], its vectors lie as those
+ * of a tile do (batch.h): [vectors][vector_stride]. */
 #include "blocks.h"
 #include "kernels/packed.h"
 #include "random.h"
@@ -26,8 +26,8 @@ struct descent_trial {
     packed *packed; /* w's, or NULL */
     void *data;     /* otherwise w's */
     uint32_t vectors;
-    float *x, *u; /* [vectors][cols] and [vectors][rows] */
-    float *y, *z; /* W x and W^T u, of their shapes the other way round */
+    float *x, *u; /* of cols and of rows numbers */
+    float *z, *y; /* W^T u and W x */
 };
 
 static descent_code check(const descent_trial_options *o, descent_status *status)
@@ -94,7 +94,7 @@ descent_code descent_trial_create(const descent_trial_options *o, descent_trial 
     descent_code code = check(o, status);
     if (code != DESCENT_OK) return code;
     descent_trial *t = calloc(1, sizeof *t);
-    size_t narrow = o->vectors * o->cols, tall = o->vectors * o->rows;
+    size_t narrow = o->vectors * vector_stride(o->cols), tall = o->vectors * vector_stride(o->rows);
     bool made = t && make_weights(t, o);
     if (made) {
         t->vectors = o->vectors;
@@ -137,8 +137,9 @@ uint64_t descent_trial_weights(const descent_trial *t)
 const float *descent_trial_run(descent_trial *t, bool back, uint32_t vectors, uint64_t times)
 {
     size_t count = vectors < t->vectors ? vectors : t->vectors;
-    product p = back ? product_whole(&t->w, t->u, t->w.rows, count, t->z, t->w.cols)
-                     : product_whole(&t->w, t->x, t->w.cols, count, t->y, t->w.rows);
+    size_t cols = vector_stride(t->w.cols), rows = vector_stride(t->w.rows);
+    product p =
+        back ? product_whole(&t->w, t->u, rows, count, t->z, cols) : product_whole(&t->w, t->x, cols, count, t->y, rows);
     for (uint64_t i = 0; i < times; i++) (back ? kernels_get()->project_back : kernels_get()->project)(&p);
-    return p.out;
+    return p.out + (count ? count - 1 : 0) * p.out_stride;
 }

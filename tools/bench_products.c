@@ -6,7 +6,7 @@
 #include <omp.h>
 #include <stdlib.h>
 
-enum { COLS = 1024, MOST_VECTORS = 16, MOST_ROUNDS = 1 << 20 };
+enum { COLS = 768, MOST_VECTORS = 16, MOST_ROUNDS = 1 << 20 };
 
 static const struct {
     descent_weight_type type;

@@ -186,10 +186,12 @@ PACKED_INLINE void fetch_ahead(packed_at b, size_t ahead)
     for (size_t line = 0; ahead > 0 && line < b.bytes; line += 64) __builtin_prefetch(b.weights + ahead + line);
 }
 
-/* While `count` vectors go by: what is read next is next in memory, or if there are many, one block of rows further down. */
-PACKED_INLINE size_t ahead_of(const packed *w, size_t count)
+/* While `count` vectors go by. One is through with a line of bytes before the next is late: what fetches ahead would only be in
+ * its way. Else what is read next is next in memory, or if W^T u has many of them, one block of rows further down. */
+PACKED_INLINE size_t ahead_of(const packed *w, number_type type, size_t count, bool back)
 {
-    return count <= FEW ? AHEAD : w->col_blocks * w->block_bytes;
+    if (count == 1 && type == NUMBER_Q8_0) return 0;
+    return back && count > FEW ? w->col_blocks * w->block_bytes : AHEAD;
 }
 
 /* Scales of rows 16 `rows` to 16 `rows` + 15; of Q6_K, for the columns of half `half`. */
@@ -275,8 +277,7 @@ PACKED_INLINE void project_packed_as(const product *p, number_type type, bool ev
     for (size_t m = 0; m < p->count; m += BATCH) {
         size_t count = p->count - m < BATCH ? p->count - m : BATCH;
         size_t chunk = ROUNDED / PACKED_BLOCK / count;
-        /* One vector is through with a line of bytes before the next is late: what fetches ahead would only be in its way. */
-        size_t ahead = count == 1 && type == NUMBER_Q8_0 ? 0 : AHEAD;
+        size_t ahead = ahead_of(p->w->packed, type, count, false);
         for (size_t b = p->first_col / PACKED_BLOCK; b < last_col; b += chunk) {
             size_t end = b + chunk < last_col ? b + chunk : last_col;
             round_vectors(&x, type, p->in + m * p->in_stride, p->in_stride, count, b, end, p->first_col, p->last_col);
@@ -465,7 +466,7 @@ PACKED_INLINE void back_packed_row(const product *p, number_type type, bool even
 PACKED_INLINE void back_packed_rows(const product *p, number_type type, bool even, const void *rounded, size_t first_row,
                                     size_t last_row, size_t first_col, size_t last_col, size_t vector, size_t count)
 {
-    size_t ahead = ahead_of(p->w->packed, count);
+    size_t ahead = ahead_of(p->w->packed, type, count, true);
     for (size_t r = first_row; r < last_row; r++) {
         float edge[BATCH][PACKED_BLOCK];
         back_rows rows = {.row_block = r, .count = count, .at = r - first_row, .step = last_row - first_row};

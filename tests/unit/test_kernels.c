@@ -429,15 +429,32 @@ static void q8_is_nearest_and_even(void **unused)
     }
 }
 
+/* Of 16 vectors no more than four begin in one place of a cache whose places repeat every 4096 bytes. */
+static void vectors_lie_apart(void **unused)
+{
+    (void)unused;
+    for (size_t n = 1; n <= 10000; n++) {
+        size_t stride = vector_stride(n), in_place[64] = {0};
+        assert_true(stride >= n && stride < n + 32 && stride % 16 == 0);
+        for (size_t m = 0; m < 16; m++) assert_true(++in_place[m * stride / 16 % 64] <= 4);
+    }
+}
+
 int main(void)
 {
     openblas_set_num_threads(1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_equal_double),       cmocka_unit_test(no_bit_depends_on_the_cut),
-        cmocka_unit_test(zero_weights_leave_no_trace), cmocka_unit_test(large_products_equal_openblas),
-        cmocka_unit_test(activations_equal_double),    cmocka_unit_test(softmax_equals_double),
-        cmocka_unit_test(norms_equal_double),          cmocka_unit_test(halves_are_exact),
-        cmocka_unit_test(bf16_is_nearest_and_even),    cmocka_unit_test(q8_is_nearest_and_even),
+        cmocka_unit_test(vectors_lie_apart),
+        cmocka_unit_test(products_equal_double),
+        cmocka_unit_test(no_bit_depends_on_the_cut),
+        cmocka_unit_test(zero_weights_leave_no_trace),
+        cmocka_unit_test(large_products_equal_openblas),
+        cmocka_unit_test(activations_equal_double),
+        cmocka_unit_test(softmax_equals_double),
+        cmocka_unit_test(norms_equal_double),
+        cmocka_unit_test(halves_are_exact),
+        cmocka_unit_test(bf16_is_nearest_and_even),
+        cmocka_unit_test(q8_is_nearest_and_even),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -214,6 +214,7 @@ void descent_sequence_destroy(descent_sequence *s)
     free(s->interventions);
     sequence_drop_starts(s, 0);
     free(s->starts);
+    free(s->lacking);
     free(s->pages);
     free(s->tokens);
     free(s);
@@ -229,8 +230,11 @@ static descent_code make_room(descent_sequence *s, size_t length, descent_status
     uint32_t *tokens = realloc(s->tokens, room * PAGE_TOKENS * sizeof *tokens);
     if (tokens) s->tokens = tokens;
     page **pages = tokens ? realloc(s->pages, room * sizeof *pages) : NULL;
-    if (!pages) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a sequence of %zu tokens", length);
-    s->pages = pages;
+    if (pages) s->pages = pages;
+    uint32_t *lacking = pages ? realloc(s->lacking, room * sizeof *lacking) : NULL;
+    if (!lacking) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for a sequence of %zu tokens", length);
+    memset(lacking + s->room, 0, (room - s->room) * sizeof *lacking);
+    s->lacking = lacking;
     s->room = room;
     return DESCENT_OK;
 }
@@ -270,9 +274,25 @@ static descent_code add_pages(descent_sequence *s, size_t from, descent_status *
  * be some that have stopped: they are neither reused, which is a run from the first token on, nor deepened. */
 static void count_found(descent_sequence *s)
 {
+    _Static_assert(PAGE_TOKENS <= 32, "a bit for each token of a page");
     s->reused = s->finished;
     s->deepened = 0;
-    for (size_t i = s->finished; i < s->length && sequence_progress(s, i) > 0; i++) s->deepened += !sequence_done(s, i);
+    for (size_t i = s->finished; i < s->length && sequence_progress(s, i) > 0; i++) {
+        if (sequence_done(s, i)) continue;
+        s->lacking[i / PAGE_TOKENS] |= UINT32_C(1) << i % PAGE_TOKENS;
+        s->deepened++;
+    }
+}
+
+/* Of what it found, the first `count` tokens are left. */
+static void count_left(descent_sequence *s, size_t count)
+{
+    if (s->reused > count) s->reused = count;
+    for (size_t i = count; i < s->length; i++) {
+        uint32_t *of_page = &s->lacking[i / PAGE_TOKENS], bit = UINT32_C(1) << i % PAGE_TOKENS;
+        s->deepened -= (*of_page & bit) != 0;
+        *of_page &= ~bit;
+    }
 }
 
 descent_code descent_sequence_append(descent_sequence *s, const uint32_t *tokens, size_t count, descent_status *status)
@@ -335,12 +355,11 @@ descent_code descent_sequence_truncate(descent_sequence *s, size_t count, descen
     }
     drop_pages(s, kept);
     sequence_drop_starts(s, count);
+    count_left(s, count);
     s->length = count;
     if (s->rest_before > count) s->rest_before = count;
     s->has_starts = any_started(s);
     if (s->finished > count) s->finished = count;
-    if (s->reused > count) s->reused = count;
-    if (s->deepened > count - s->reused) s->deepened = count - s->reused;
     s->ended = DESCENT_OK;
     return descent_ok(status);
 }

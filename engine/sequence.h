@@ -45,6 +45,7 @@ struct descent_sequence {
     uint32_t *tokens;
     size_t length;
     page **pages;         /* [blocks in use] */
+    uint32_t *lacking;    /* of each of these pages a bit for each token that was found short of the depth and is still there */
     size_t n_pages, room; /* pages held; pages the arrays have room for */
 
     size_t finished; /* tokens, from the first, whose progress has reached total */

@@ -384,6 +384,19 @@ static void expect_counted(const descent_sequence *sequence, const alone *a, siz
     assert_int_equal(descent_sequence_deepened(sequence), unfinished);
 }
 
+/* Cut short anywhere, it counts those that are left. */
+static void expect_counted_when_cut(const setting *set, const descent_sequence_options *how, const alone *a, size_t count,
+                                    size_t found)
+{
+    for (size_t kept = found; kept > 0; kept -= kept < 7 ? kept : 7) {
+        descent_status status;
+        descent_sequence *sequence = drive_sequence_as(set->cache, how, set->tokens, count);
+        expect_ok(descent_sequence_truncate(sequence, kept, &status), &status);
+        expect_counted(sequence, a, kept);
+        descent_sequence_destroy(sequence);
+    }
+}
+
 /* The last token's logits of the first `count` tokens at `depth`, in the cache there is, as they are alone; returns how many
  * tokens came from others. */
 static size_t expect_last(setting *set, descent_depth depth, descent_exit exit, size_t count)
@@ -394,6 +407,7 @@ static size_t expect_last(setting *set, descent_depth depth, descent_exit exit, 
     descent_sequence *sequence = drive_sequence_as(set->cache, &how, set->tokens, count);
     size_t found = (size_t)(descent_cache_describe(set->cache).shared_hits - hits) * PAGE_TOKENS;
     expect_counted(sequence, &a, found);
+    expect_counted_when_cut(set, &how, &a, count, found);
     drive_finish(set->batch, sequence);
     float *logits = test_alloc(a.out.vocab, sizeof *logits);
     drive_logits(set->batch, sequence, count - 1, logits);

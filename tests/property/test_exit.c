@@ -17,6 +17,7 @@
 #include "compare.h"
 #include "example.h"
 #include "model_file.h"
+#include "paged.h"
 #include "ways.h"
 
 enum { DESCENDING = 4, CRITERIA = DESCENT_EXIT_ARGMAX + 1 };
@@ -279,14 +280,9 @@ static void the_way_it_is_run_changes_nothing(void **state)
 enum { TEXT = 4 * PAGE_TOKENS + 9 };
 
 typedef struct setting {
-    rng r;
-    test_model model;
-    uint32_t *tokens; /* [TEXT] */
+    paged p;
     descent_depth depth;
     descent_exit exit;
-    descent_model *engine;
-    descent_cache *cache;
-    descent_batch *batch;
 } setting;
 
 /* What a text is alone. */
@@ -298,12 +294,12 @@ typedef struct alone {
 static alone run_alone(const setting *set, descent_depth depth, descent_exit exit, size_t count)
 {
     alone a;
-    descent_cache *cache = drive_cache(set->engine, DESCENT_PAGE_F32, 0);
+    descent_cache *cache = drive_cache(set->p.engine, DESCENT_PAGE_F32, 0);
     descent_batch *batch = drive_batch(cache, 0, 1);
     descent_sequence_options how = {.depth = depth, .exit = exit};
-    descent_sequence *sequence = drive_sequence_as(cache, &how, set->tokens, count);
+    descent_sequence *sequence = drive_sequence_as(cache, &how, set->p.tokens, count);
     drive_finish(batch, sequence);
-    a.out = drive_read(batch, set->engine, sequence);
+    a.out = drive_read(batch, set->p.engine, sequence);
     for (size_t i = 0; i < count; i++) a.steps[i] = descent_sequence_token_steps(sequence, i);
     descent_sequence_destroy(sequence);
     descent_batch_destroy(batch);
@@ -314,7 +310,7 @@ static alone run_alone(const setting *set, descent_depth depth, descent_exit exi
 /* The finished sequence is what it is alone; released. */
 static void expect_alone(const setting *set, const descent_sequence *sequence, alone *a)
 {
-    outcome got = drive_read(set->batch, set->engine, sequence);
+    outcome got = drive_read(set->p.batch, set->p.engine, sequence);
     compare_outcomes(&got, &a->out);
     for (size_t i = 0; i < got.count; i++)
         if (descent_sequence_token_steps(sequence, i) != a->steps[i])
@@ -336,7 +332,7 @@ static bool takes_sides(const setting *set)
 /* A threshold that some tokens go below sooner than others. */
 static float threshold_of(setting *set)
 {
-    if (set->exit.criterion == DESCENT_EXIT_ARGMAX) return (float)rng_between(&set->r, 1, 2);
+    if (set->exit.criterion == DESCENT_EXIT_ARGMAX) return (float)rng_between(&set->p.r, 1, 2);
     set->exit.threshold = 8.0f;
     for (size_t turn = 0; turn < 40 && !takes_sides(set); turn++) set->exit.threshold /= 2;
     return set->exit.threshold;
@@ -344,29 +340,15 @@ static float threshold_of(setting *set)
 
 static setting set_up(uint64_t test, size_t round, way_to_stop way)
 {
-    test_family chosen = way.family;
-    setting set = {.r = rng_seeded(test_seed(test, round))};
-    set.model = random_model(&set.r, chosen, TEXT);
-    set.tokens = random_tokens(&set.r, &set.model, TEXT);
-    set.depth = depth_of(chosen, rng_between(&set.r, 2, 9), rng_between(&set.r, 2, 9));
-    set.engine = drive_open_test_model(&set.model);
+    setting set = {.p = paged_up(test, round, way.family, TEXT)};
+    rng *r = &set.p.r;
+    set.depth = depth_of(way.family, rng_between(r, 2, 9), rng_between(r, 2, 9));
     set.exit = (descent_exit){
-        .criterion = way.criterion, .min_steps = (uint16_t)rng_below(&set.r, 3), .check_every = (uint16_t)rng_below(&set.r, 3)};
+        .criterion = way.criterion, .min_steps = (uint16_t)rng_below(r, 3), .check_every = (uint16_t)rng_below(r, 3)};
     set.exit.threshold = threshold_of(&set);
-    set.cache = drive_cache(set.engine, DESCENT_PAGE_F32, 0);
-    set.batch = drive_batch(set.cache, 0, 1);
     compare_about("seed %llu, %s at depth %u,%u, threshold %g", (unsigned long long)test_seed(test, round),
-                  test_model_words(&set.model), set.depth.steps[0], set.depth.steps[1], (double)set.exit.threshold);
+                  test_model_words(&set.p.model), set.depth.steps[0], set.depth.steps[1], (double)set.exit.threshold);
     return set;
-}
-
-static void tear_down(setting *set)
-{
-    descent_batch_destroy(set->batch);
-    drive_cache_end(set->cache);
-    descent_model_close(set->engine);
-    test_model_free(&set->model);
-    free(set->tokens);
 }
 
 /* Of the tokens that came from others: the run at the front that has nothing left to do, and those that have, which make the
@@ -390,7 +372,7 @@ static void expect_counted_when_cut(const setting *set, const descent_sequence_o
 {
     for (size_t kept = found; kept > 0; kept -= kept < 7 ? kept : 7) {
         descent_status status;
-        descent_sequence *sequence = drive_sequence_as(set->cache, how, set->tokens, count);
+        descent_sequence *sequence = drive_sequence_as(set->p.cache, how, set->p.tokens, count);
         expect_ok(descent_sequence_truncate(sequence, kept, &status), &status);
         expect_counted(sequence, a, kept);
         descent_sequence_destroy(sequence);
@@ -403,14 +385,14 @@ static size_t expect_last(setting *set, descent_depth depth, descent_exit exit, 
 {
     alone a = run_alone(set, depth, exit, count);
     descent_sequence_options how = {.depth = depth, .exit = exit};
-    uint64_t hits = descent_cache_describe(set->cache).shared_hits;
-    descent_sequence *sequence = drive_sequence_as(set->cache, &how, set->tokens, count);
-    size_t found = (size_t)(descent_cache_describe(set->cache).shared_hits - hits) * PAGE_TOKENS;
+    uint64_t hits = descent_cache_describe(set->p.cache).shared_hits;
+    descent_sequence *sequence = drive_sequence_as(set->p.cache, &how, set->p.tokens, count);
+    size_t found = (size_t)(descent_cache_describe(set->p.cache).shared_hits - hits) * PAGE_TOKENS;
     expect_counted(sequence, &a, found);
     expect_counted_when_cut(set, &how, &a, count, found);
-    drive_finish(set->batch, sequence);
+    drive_finish(set->p.batch, sequence);
     float *logits = test_alloc(a.out.vocab, sizeof *logits);
-    drive_logits(set->batch, sequence, count - 1, logits);
+    drive_logits(set->p.batch, sequence, count - 1, logits);
     compare_bits(logits, a.out.logits + (count - 1) * a.out.vocab, a.out.vocab, "logits of the last token");
     free(logits);
     descent_sequence_destroy(sequence);
@@ -431,8 +413,8 @@ static void pages_are_shared_between_equal_exits(void **state)
         assert_int_equal(expect_last(&set, depth, exit, TEXT), 0);
         assert_int_equal(expect_last(&set, depth, exit, TEXT), whole);
         for (size_t turn = 0; turn < 5; turn++) {
-            depth.steps[test_has_energy(set.model.family, 0) ? 0 : 1] = (uint16_t)rng_between(&set.r, 1, 14);
-            size_t found = expect_last(&set, depth, exit, TEXT - rng_below(&set.r, 40));
+            depth.steps[test_has_energy(set.p.model.family, 0) ? 0 : 1] = (uint16_t)rng_between(&set.p.r, 1, 14);
+            size_t found = expect_last(&set, depth, exit, TEXT - rng_below(&set.p.r, 40));
             if (deepens) assert_true(found >= whole - 2 * PAGE_TOKENS);
         }
         depth = set.depth;
@@ -446,7 +428,7 @@ static void pages_are_shared_between_equal_exits(void **state)
         others[1].min_steps = (uint16_t)(exit.min_steps + 2);
         others[2].check_every = (uint16_t)(exit.check_every + 2);
         for (size_t n = 0; n < 4; n++) assert_int_equal(expect_last(&set, depth, others[n], TEXT), 0);
-        tear_down(&set);
+        paged_down(&set.p);
     }
 }
 
@@ -464,7 +446,7 @@ static void an_exempt_prompt_shares_with_everybody(void **state)
         assert_int_equal(expect_last(&set, depth, none, TEXT), 2 * PAGE_TOKENS);
         exit.first++;
         assert_int_equal(expect_last(&set, depth, exit, TEXT), 2 * PAGE_TOKENS);
-        tear_down(&set);
+        paged_down(&set.p);
     }
 }
 
@@ -479,26 +461,26 @@ static void pages_hold_what_was_computed(void **state)
         exit.min_steps = (uint16_t)(1 + round);
         exit.check_every = 1;
         descent_sequence_options how = {.depth = {{200}}, .exit = exit};
-        descent_sequence *sequence = drive_sequence_as(set.cache, &how, set.tokens, 4 * PAGE_TOKENS);
-        drive_finish(set.batch, sequence);
+        descent_sequence *sequence = drive_sequence_as(set.p.cache, &how, set.p.tokens, 4 * PAGE_TOKENS);
+        drive_finish(set.p.batch, sequence);
         uint64_t bytes = 0;
         for (size_t block = 0; block < 4; block++) { /* a plane for each step, and one of the last states */
             uint32_t deepest = 0;
             for (size_t i = block * PAGE_TOKENS; i < (block + 1) * PAGE_TOKENS; i++)
                 if (descent_sequence_token_steps(sequence, i) > deepest) deepest = descent_sequence_token_steps(sequence, i);
             assert_true(deepest == exit.min_steps || exit.criterion == DESCENT_EXIT_ARGMAX);
-            bytes += pages_bytes(set.engine, DESCENT_PAGE_F32, PAGE_TOKENS, (page_needs){.planes = deepest + 1});
+            bytes += pages_bytes(set.p.engine, DESCENT_PAGE_F32, PAGE_TOKENS, (page_needs){.planes = deepest + 1});
         }
-        assert_int_equal(descent_cache_describe(set.cache).bytes, bytes);
+        assert_int_equal(descent_cache_describe(set.p.cache).bytes, bytes);
         /* A page cut in two holds tokens that go on again. */
         descent_status status;
         expect_ok(descent_sequence_truncate(sequence, 3 * PAGE_TOKENS + 7, &status), &status);
-        drive_append(sequence, set.tokens + 3 * PAGE_TOKENS + 7, 20);
-        drive_finish(set.batch, sequence);
+        drive_append(sequence, set.p.tokens + 3 * PAGE_TOKENS + 7, 20);
+        drive_finish(set.p.batch, sequence);
         alone a = run_alone(&set, how.depth, exit, 3 * PAGE_TOKENS + 27);
         expect_alone(&set, sequence, &a);
         descent_sequence_destroy(sequence);
-        tear_down(&set);
+        paged_down(&set.p);
     }
 }
 
@@ -508,15 +490,15 @@ static void what_stopping_takes_is_counted(void **state)
     (void)state;
     for (size_t round = 0; round < test_rounds(DEEPENING); round++) {
         setting set = set_up(192, round, deepening[round % DEEPENING]);
-        uint64_t plain = bytes_at(set.engine, DESCENT_PAGE_F32, TEXT, set.depth);
+        uint64_t plain = bytes_at(set.p.engine, DESCENT_PAGE_F32, TEXT, set.depth);
         descent_depth more = {{(uint16_t)(set.depth.steps[0] + (set.exit.criterion != DESCENT_EXIT_ENERGY))}};
-        uint64_t needed = bytes_at(set.engine, DESCENT_PAGE_F32, TEXT, more);
+        uint64_t needed = bytes_at(set.p.engine, DESCENT_PAGE_F32, TEXT, more);
         for (size_t n = 0; n < 3; n++) { /* no exit; exit that fits; exit that does not */
             descent_sequence_options how = {.depth = set.depth, .no_sharing = true};
             if (n > 0) how.exit = set.exit;
-            descent_cache *cache = drive_cache(set.engine, DESCENT_PAGE_F32, n == 0 ? plain : needed - (n == 2));
+            descent_cache *cache = drive_cache(set.p.engine, DESCENT_PAGE_F32, n == 0 ? plain : needed - (n == 2));
             descent_batch *batch = drive_batch(cache, 8, 1);
-            descent_sequence *sequence = drive_sequence_as(cache, &how, set.tokens, TEXT);
+            descent_sequence *sequence = drive_sequence_as(cache, &how, set.p.tokens, TEXT);
             size_t added = 0;
             char words[64];
             descent_status status;
@@ -529,7 +511,7 @@ static void what_stopping_takes_is_counted(void **state)
             descent_batch_destroy(batch);
             descent_cache_destroy(cache);
         }
-        tear_down(&set);
+        paged_down(&set.p);
     }
 }
 
@@ -541,18 +523,18 @@ static void cutting_changes_nothing(void **state)
         setting set = set_up(187, round, ways_to_stop[round % WAYS_TO_STOP]);
         alone a = run_alone(&set, set.depth, set.exit, TEXT);
         descent_sequence_options how = {.depth = set.depth, .exit = set.exit, .no_sharing = round % 4 > 1};
-        descent_sequence *sequence = drive_sequence_as(set.cache, &how, set.tokens, TEXT);
+        descent_sequence *sequence = drive_sequence_as(set.p.cache, &how, set.p.tokens, TEXT);
         for (size_t turn = 0; turn < 6; turn++) {
             descent_status status;
-            size_t keep = rng_below(&set.r, TEXT);
-            drive_finish(set.batch, sequence);
+            size_t keep = rng_below(&set.p.r, TEXT);
+            drive_finish(set.p.batch, sequence);
             expect_ok(descent_sequence_truncate(sequence, keep, &status), &status);
-            drive_append(sequence, set.tokens + keep, TEXT - keep);
+            drive_append(sequence, set.p.tokens + keep, TEXT - keep);
         }
-        drive_finish(set.batch, sequence);
+        drive_finish(set.p.batch, sequence);
         expect_alone(&set, sequence, &a);
         descent_sequence_destroy(sequence);
-        tear_down(&set);
+        paged_down(&set.p);
     }
 }
 
@@ -563,17 +545,17 @@ static void a_larger_depth_takes_on_who_has_not_stopped(void **state)
     for (size_t round = 0; round < test_rounds(12); round++) {
         setting set = set_up(188, round, deepening[round % DEEPENING]);
         descent_sequence_options how = {.depth = {{1}}, .exit = set.exit, .no_sharing = true};
-        descent_sequence *sequence = drive_sequence_as(set.cache, &how, set.tokens, TEXT);
+        descent_sequence *sequence = drive_sequence_as(set.p.cache, &how, set.p.tokens, TEXT);
         descent_status status;
-        for (uint16_t T = 1; T <= 12; T = (uint16_t)(T + rng_between(&set.r, 1, 4))) {
+        for (uint16_t T = 1; T <= 12; T = (uint16_t)(T + rng_between(&set.p.r, 1, 4))) {
             descent_depth depth = {{T}};
             expect_ok(descent_sequence_set_depth(sequence, depth, &status), &status);
-            drive_finish(set.batch, sequence);
+            drive_finish(set.p.batch, sequence);
             alone a = run_alone(&set, depth, set.exit, TEXT);
             expect_alone(&set, sequence, &a);
         }
         descent_sequence_destroy(sequence);
-        tear_down(&set);
+        paged_down(&set.p);
     }
 }
 
@@ -583,28 +565,29 @@ static void a_restored_sequence_keeps_who_stopped(void **state)
     (void)state;
     for (size_t round = 0; round < test_rounds(12); round++) {
         setting set = set_up(189, round, ways_to_stop[round % WAYS_TO_STOP]);
-        size_t saved = rng_between(&set.r, 1, TEXT), added = 0;
+        size_t saved = rng_between(&set.p.r, 1, TEXT), added = 0;
         descent_depth deeper = set.depth;
-        if (descent_model_describe(set.engine)->deepens) deeper.steps[0] = (uint16_t)(deeper.steps[0] + 3);
+        if (descent_model_describe(set.p.engine)->deepens) deeper.steps[0] = (uint16_t)(deeper.steps[0] + 3);
         alone a = run_alone(&set, deeper, set.exit, TEXT);
         descent_sequence_options how = {.depth = set.depth, .exit = set.exit};
-        descent_sequence *sequence = drive_sequence_as(set.cache, &how, set.tokens, saved), *restored = NULL;
+        descent_sequence *sequence = drive_sequence_as(set.p.cache, &how, set.p.tokens, saved), *restored = NULL;
         descent_status status;
-        expect_ok(descent_batch_add(set.batch, sequence, SIZE_MAX, &added, &status), &status);
-        for (size_t n = rng_between(&set.r, 0, 3); n > 0; n--) expect_ok(descent_batch_step(set.batch, NULL, &status), &status);
+        expect_ok(descent_batch_add(set.p.batch, sequence, SIZE_MAX, &added, &status), &status);
+        for (size_t n = rng_between(&set.p.r, 0, 3); n > 0; n--)
+            expect_ok(descent_batch_step(set.p.batch, NULL, &status), &status);
         if (round % 2)
-            descent_batch_remove(set.batch, sequence);
+            descent_batch_remove(set.p.batch, sequence);
         else
-            drive_finish(set.batch, sequence);
+            drive_finish(set.p.batch, sequence);
         expect_ok(descent_sequence_save(sequence, scratch_path("stopped"), &status), &status);
         descent_sequence_destroy(sequence);
-        expect_ok(descent_sequence_restore(set.cache, scratch_path("stopped"), &restored, &status), &status);
+        expect_ok(descent_sequence_restore(set.p.cache, scratch_path("stopped"), &restored, &status), &status);
         expect_ok(descent_sequence_set_depth(restored, deeper, &status), &status);
-        drive_append(restored, set.tokens + saved, TEXT - saved);
-        drive_finish(set.batch, restored);
+        drive_append(restored, set.p.tokens + saved, TEXT - saved);
+        drive_finish(set.p.batch, restored);
         expect_alone(&set, restored, &a);
         descent_sequence_destroy(restored);
-        tear_down(&set);
+        paged_down(&set.p);
     }
 }
 

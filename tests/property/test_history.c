@@ -17,6 +17,7 @@
 #include "compare.h"
 #include "example.h"
 #include "model_file.h"
+#include "paged.h"
 #include "scheduled.h"
 #include "ways.h"
 
@@ -197,50 +198,9 @@ static void the_way_it_is_run_changes_nothing(void **state)
 
 enum { TEXT = 4 * PAGE_TOKENS + 9, TIMES = 14 };
 
-typedef struct setting {
-    rng r;
-    test_model model;
-    uint32_t *tokens; /* [TEXT] */
-    descent_model *engine;
-    descent_cache *cache;
-    descent_batch *batch;
-} setting;
-
-static setting set_up(uint64_t test, size_t round)
+static paged set_up(uint64_t test, size_t round)
 {
-    setting s = {.r = rng_seeded(test_seed(test, round))};
-    s.model = random_model(&s.r, TEST_NRGPT, TEXT);
-    s.tokens = random_tokens(&s.r, &s.model, TEXT);
-    s.engine = drive_open_test_model(&s.model);
-    s.cache = drive_cache(s.engine, DESCENT_PAGE_F32, 0);
-    s.batch = drive_batch(s.cache, 0, 1);
-    compare_about("seed %llu, %s", (unsigned long long)test_seed(test, round), test_model_words(&s.model));
-    return s;
-}
-
-static void tear_down(setting *s)
-{
-    descent_batch_destroy(s->batch);
-    descent_cache_usage usage = descent_cache_describe(s->cache);
-    assert_int_equal(usage.pages, usage.idle_pages);
-    descent_cache_destroy(s->cache);
-    descent_model_close(s->engine);
-    test_model_free(&s->model);
-    free(s->tokens);
-}
-
-static outcome alone(const setting *s, const descent_sequence_options *how, size_t count)
-{
-    drive_options options = {.depth = how->depth, .exit = how->exit, .motion = how->motion, .history = how->history};
-    return drive(s->engine, s->tokens, count, &options);
-}
-
-static void expect_alone(const setting *s, const descent_sequence *sequence, const descent_sequence_options *how)
-{
-    outcome got = drive_read(s->batch, s->engine, sequence), expected = alone(s, how, TEXT);
-    compare_outcomes(&got, &expected);
-    outcome_free(&got);
-    outcome_free(&expected);
+    return paged_up(test, round, TEST_NRGPT, TEXT);
 }
 
 /* Rows leave in the middle of their descents again and again, tokens are cut off and come back, T becomes another, and the
@@ -249,7 +209,7 @@ static void interrupted_descents_go_on(void **state)
 {
     (void)state;
     for (size_t round = 0; round < test_rounds(8 * KINDS); round++) {
-        setting s = set_up(610, round);
+        paged s = set_up(610, round);
         descent_sequence_options how = {.depth = {{(uint16_t)rng_between(&s.r, 1, 6)}},
                                         .history = history_of(&kinds[round % KINDS], TEXT, &s.r)};
         if (how.history.policy == DESCENT_HISTORY_OWN && kinds[round % KINDS].prompt) how.history.prompt_steps += 6;
@@ -281,9 +241,9 @@ static void interrupted_descents_go_on(void **state)
             }
         }
         drive_finish(s.batch, sequence);
-        expect_alone(&s, sequence, &how);
+        paged_expect_alone(&s, sequence, &how);
         descent_sequence_destroy(sequence);
-        tear_down(&s);
+        paged_down(&s);
     }
 }
 
@@ -293,7 +253,7 @@ static void another_depth_is_as_if_asked_at_once(void **state)
 {
     (void)state;
     for (size_t round = 0; round < test_rounds(3 * KINDS); round++) {
-        setting s = set_up(611, round);
+        paged s = set_up(611, round);
         descent_sequence_options how = {.depth = {{2}}, .history = history_of(&kinds[round % KINDS], TEXT, &s.r)};
         bool own = how.history.policy == DESCENT_HISTORY_OWN;
         if (own) how.history.prompt_steps = 5;
@@ -310,30 +270,18 @@ static void another_depth_is_as_if_asked_at_once(void **state)
             expect_ok(code, &status);
             how.depth = depth;
             drive_finish(s.batch, sequence);
-            expect_alone(&s, sequence, &how);
+            paged_expect_alone(&s, sequence, &how);
         }
         assert_int_equal(descent_sequence_depth(sequence).steps[0], how.depth.steps[0]);
         descent_sequence_destroy(sequence);
-        tear_down(&s);
+        paged_down(&s);
     }
 }
 
-/* Whole pages that a sequence of the first `count` tokens found; its last token is what it is alone. */
-static size_t found(const setting *s, uint16_t T, descent_history history, size_t count)
+/* Whole pages that a sequence of the first `count` tokens found. */
+static size_t found(const paged *s, uint16_t T, descent_history history, size_t count)
 {
-    descent_sequence_options how = {.depth = {{T}}, .history = history};
-    uint64_t hits = descent_cache_describe(s->cache).shared_hits;
-    descent_sequence *sequence = drive_sequence_as(s->cache, &how, s->tokens, count);
-    size_t pages = (size_t)(descent_cache_describe(s->cache).shared_hits - hits);
-    drive_finish(s->batch, sequence);
-    outcome expected = alone(s, &how, count);
-    float *logits = test_alloc(expected.vocab, sizeof *logits);
-    drive_logits(s->batch, sequence, count - 1, logits);
-    compare_bits(logits, expected.logits + (count - 1) * expected.vocab, expected.vocab, "logits of the last token");
-    free(logits);
-    outcome_free(&expected);
-    descent_sequence_destroy(sequence);
-    return pages;
+    return paged_found(s, &(descent_sequence_options){.depth = {{T}}, .history = history}, count);
 }
 
 /* Last states are of one T: nobody who has another, or another policy, finds them. */
@@ -342,7 +290,7 @@ static void last_states_are_shared_at_equal_depths(void **state)
     const descent_history own = {.prompt_steps = 0}, last = {.policy = DESCENT_HISTORY_LAST};
     (void)state;
     for (size_t round = 0; round < test_rounds(6); round++) {
-        setting s = set_up(612, round);
+        paged s = set_up(612, round);
         assert_int_equal(found(&s, 4, last, TEXT), 0);
         assert_int_equal(found(&s, 4, last, TEXT), 4);
         assert_int_equal(found(&s, 4, last, 2 * PAGE_TOKENS + 1), 2);
@@ -355,7 +303,7 @@ static void last_states_are_shared_at_equal_depths(void **state)
         assert_int_equal(found(&s, 9, prompt, TEXT), 2);
         assert_int_equal(found(&s, 9, prompt, TEXT), 2);
         assert_int_equal(found(&s, 9, last, TEXT), 0);
-        tear_down(&s);
+        paged_down(&s);
     }
 }
 
@@ -366,7 +314,7 @@ static void a_second_turn_finds_the_first_prompt_alone(void **state)
     const descent_history own = {.prompt_steps = 0};
     (void)state;
     for (size_t round = 0; round < test_rounds(6); round++) {
-        setting s = set_up(613, round);
+        paged s = set_up(613, round);
         const uint32_t first = 2 * PAGE_TOKENS + (uint32_t)rng_below(&s.r, PAGE_TOKENS), second = TEXT - 1;
         assert_int_equal(found(&s, 6, (descent_history){DESCENT_HISTORY_LATEST, 3, first}, TEXT), 0);
         assert_int_equal(found(&s, 6, (descent_history){DESCENT_HISTORY_LATEST, 3, second}, TEXT), 2);
@@ -379,13 +327,13 @@ static void a_second_turn_finds_the_first_prompt_alone(void **state)
         assert_int_equal(found(&s, 3, (descent_history){DESCENT_HISTORY_LATEST, 5, first}, TEXT), 4);
         assert_int_equal(found(&s, 3, (descent_history){DESCENT_HISTORY_OWN, 8, first}, TEXT), 4);
         assert_int_equal(found(&s, 8, own, TEXT), 4);
-        tear_down(&s);
+        paged_down(&s);
     }
 }
 
 /* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
-static uint64_t bytes_of_pages(const setting *s, size_t pages, uint32_t planes)
+static uint64_t bytes_of_pages(const paged *s, size_t pages, uint32_t planes)
 {
     return pages_bytes(s->engine, DESCENT_PAGE_F32, pages * PAGE_TOKENS, (page_needs){.planes = planes});
 }
@@ -397,7 +345,7 @@ static void memory_is_as_reckoned(void **state)
     const uint32_t within = 2 * PAGE_TOKENS + 5; /* two pages of prompt, one of both, two behind */
     (void)state;
     for (size_t round = 0; round < test_rounds(4); round++) {
-        setting s = set_up(614, round);
+        paged s = set_up(614, round);
         const struct {
             descent_history history;
             uint32_t before, both, behind; /* planes */
@@ -424,7 +372,7 @@ static void memory_is_as_reckoned(void **state)
                 descent_cache_destroy(cache);
             }
         }
-        tear_down(&s);
+        paged_down(&s);
     }
 }
 

@@ -18,6 +18,7 @@
 #include "compare.h"
 #include "example.h"
 #include "model_file.h"
+#include "paged.h"
 #include "ways.h"
 
 enum { DESCENDING = 4 };
@@ -138,51 +139,19 @@ static void the_way_it_is_run_changes_nothing(void **state)
 enum { TEXT = 3 * PAGE_TOKENS + 9, TIMES = 12 };
 
 typedef struct setting {
-    rng r;
-    test_model model;
-    uint32_t *tokens; /* [TEXT] */
+    paged p;
     descent_depth depth;
     descent_motion motion;
-    descent_model *engine;
-    descent_cache *cache;
-    descent_batch *batch;
 } setting;
 
 static setting set_up(uint64_t test, size_t round, motion_kind kind, test_family chosen)
 {
-    setting s = {.r = rng_seeded(test_seed(test, round))};
-    s.model = random_model(&s.r, chosen, TEXT);
-    s.tokens = random_tokens(&s.r, &s.model, TEXT);
-    s.depth = depth_of(chosen, rng_between(&s.r, 2, 6), rng_between(&s.r, 2, 6));
-    s.motion = motion_of(kind, &s.r);
-    s.engine = drive_open_test_model(&s.model);
-    s.cache = drive_cache(s.engine, DESCENT_PAGE_F32, 0);
-    s.batch = drive_batch(s.cache, 0, 1);
-    compare_about("seed %llu, %s at depth %u,%u, %s", (unsigned long long)test_seed(test, round), test_model_words(&s.model),
+    setting s = {.p = paged_up(test, round, chosen, TEXT)};
+    s.depth = depth_of(chosen, rng_between(&s.p.r, 2, 6), rng_between(&s.p.r, 2, 6));
+    s.motion = motion_of(kind, &s.p.r);
+    compare_about("seed %llu, %s at depth %u,%u, %s", (unsigned long long)test_seed(test, round), test_model_words(&s.p.model),
                   s.depth.steps[0], s.depth.steps[1], motion_words(&s.motion));
     return s;
-}
-
-static void tear_down(setting *s)
-{
-    descent_batch_destroy(s->batch);
-    drive_cache_end(s->cache);
-    descent_model_close(s->engine);
-    test_model_free(&s->model);
-    free(s->tokens);
-}
-
-static outcome alone(const setting *s, descent_depth depth, size_t count)
-{
-    drive_options options = {.depth = depth, .motion = s->motion};
-    return drive(s->engine, s->tokens, count, &options);
-}
-
-static void expect_alone(const setting *s, const descent_sequence *sequence, const outcome *expected)
-{
-    outcome got = drive_read(s->batch, s->engine, sequence);
-    compare_outcomes(&got, expected);
-    outcome_free(&got);
 }
 
 /* Rows leave in the middle of their descents again and again, tokens are cut off and come back, T grows, and the sequence goes
@@ -195,26 +164,26 @@ static void interrupted_descents_go_on(void **state)
         test_family chosen;
         if (!choose(round, &kind, &chosen)) continue;
         setting s = set_up(407, round, kind, chosen);
-        bool deepens = descent_model_describe(s.engine)->deepens;
+        bool deepens = descent_model_describe(s.p.engine)->deepens;
         descent_status status;
         descent_sequence_options how = {.depth = s.depth, .motion = s.motion};
         if (deepens) how.depth.steps[0] = 1;
-        descent_sequence *sequence = drive_sequence_as(s.cache, &how, s.tokens, TEXT);
+        descent_sequence *sequence = drive_sequence_as(s.p.cache, &how, s.p.tokens, TEXT);
         for (size_t n = 0; n < TIMES; n++) {
-            size_t added, most = rng_between(&s.r, 1, TEXT);
-            expect_ok(descent_batch_add(s.batch, sequence, most, &added, &status), &status);
-            for (size_t steps = rng_below(&s.r, 5); steps > 0; steps--)
-                expect_ok(descent_batch_step(s.batch, NULL, &status), &status);
-            descent_batch_remove(s.batch, sequence);
+            size_t added, most = rng_between(&s.p.r, 1, TEXT);
+            expect_ok(descent_batch_add(s.p.batch, sequence, most, &added, &status), &status);
+            for (size_t steps = rng_below(&s.p.r, 5); steps > 0; steps--)
+                expect_ok(descent_batch_step(s.p.batch, NULL, &status), &status);
+            descent_batch_remove(s.p.batch, sequence);
             if (n % 4 == 1) {
-                size_t kept = rng_between(&s.r, 1, TEXT);
+                size_t kept = rng_between(&s.p.r, 1, TEXT);
                 expect_ok(descent_sequence_truncate(sequence, kept, &status), &status);
-                drive_append(sequence, s.tokens + kept, TEXT - kept);
+                drive_append(sequence, s.p.tokens + kept, TEXT - kept);
             }
             if (n % 4 == 2) {
                 expect_ok(descent_sequence_save(sequence, scratch_path("moving"), &status), &status);
                 descent_sequence_destroy(sequence);
-                expect_ok(descent_sequence_restore(s.cache, scratch_path("moving"), &sequence, &status), &status);
+                expect_ok(descent_sequence_restore(s.p.cache, scratch_path("moving"), &sequence, &status), &status);
             }
             descent_depth deeper = descent_sequence_depth(sequence);
             if (deepens && deeper.steps[0] < s.depth.steps[0]) {
@@ -223,34 +192,18 @@ static void interrupted_descents_go_on(void **state)
             }
         }
         expect_ok(descent_sequence_set_depth(sequence, s.depth, &status), &status);
-        drive_finish(s.batch, sequence);
-        outcome expected = alone(&s, s.depth, TEXT);
-        expect_alone(&s, sequence, &expected);
-        outcome_free(&expected);
+        drive_finish(s.p.batch, sequence);
+        how.depth = s.depth;
+        paged_expect_alone(&s.p, sequence, &how);
         descent_sequence_destroy(sequence);
-        tear_down(&s);
+        paged_down(&s.p);
     }
 }
 
-/* Tokens that came from others in a new sequence of all of TEXT but the last `behind` tokens; it is what it is alone. */
-static size_t found(setting *s, descent_depth depth, const descent_motion *motion, size_t behind)
+/* Tokens that came from others in a new sequence of all of TEXT but the last `behind` tokens. */
+static size_t found(const setting *s, descent_depth depth, const descent_motion *motion, size_t behind)
 {
-    descent_motion own = s->motion;
-    s->motion = *motion;
-    descent_sequence_options how = {.depth = depth, .motion = *motion};
-    uint64_t hits = descent_cache_describe(s->cache).shared_hits;
-    descent_sequence *sequence = drive_sequence_as(s->cache, &how, s->tokens, TEXT - behind);
-    size_t tokens = (size_t)(descent_cache_describe(s->cache).shared_hits - hits) * PAGE_TOKENS;
-    drive_finish(s->batch, sequence);
-    outcome expected = alone(s, depth, TEXT - behind);
-    float *logits = test_alloc(expected.vocab, sizeof *logits);
-    drive_logits(s->batch, sequence, TEXT - behind - 1, logits);
-    compare_bits(logits, expected.logits + (TEXT - behind - 1) * expected.vocab, expected.vocab, "logits of the last token");
-    free(logits);
-    outcome_free(&expected);
-    descent_sequence_destroy(sequence);
-    s->motion = own;
-    return tokens;
+    return paged_found(&s->p, &(descent_sequence_options){.depth = depth, .motion = *motion}, TEXT - behind) * PAGE_TOKENS;
 }
 
 /* Whoever moves alike, and without noise, shares pages, and deepens those of others where the model does; nobody else sees
@@ -264,9 +217,9 @@ static void pages_are_shared_between_equal_motions(void **state)
         test_family chosen;
         if (!choose(round, &kind, &chosen)) continue;
         setting s = set_up(408, round, kind, chosen);
-        bool deepens = descent_model_describe(s.engine)->deepens;
+        bool deepens = descent_model_describe(s.p.engine)->deepens;
         descent_motion plain = {.n_scales = 0}, other = s.motion;
-        if (other.rule == DESCENT_RULE_ANGULAR && (other.n_scales > 0 || other.momentum > 0) && rng_below(&s.r, 2))
+        if (other.rule == DESCENT_RULE_ANGULAR && (other.n_scales > 0 || other.momentum > 0) && rng_below(&s.p.r, 2))
             other.rule = DESCENT_RULE_PLAIN;
         else
             other.momentum = other.momentum > 0.5f ? other.momentum - 0.25f : other.momentum + 0.25f;
@@ -275,12 +228,12 @@ static void pages_are_shared_between_equal_motions(void **state)
         assert_int_equal(found(&s, depth, &s.motion, 0), 0);
         assert_int_equal(found(&s, depth, &s.motion, 0), shares ? whole : 0);
         for (size_t n = 0; n < 3 && deepens && shares; n++) {
-            depth.steps[0] = (uint16_t)rng_between(&s.r, 1, 9);
-            assert_true(found(&s, depth, &s.motion, rng_below(&s.r, 40)) >= whole - 2 * PAGE_TOKENS);
+            depth.steps[0] = (uint16_t)rng_between(&s.p.r, 1, 9);
+            assert_true(found(&s, depth, &s.motion, rng_below(&s.p.r, 40)) >= whole - 2 * PAGE_TOKENS);
         }
         assert_int_equal(found(&s, s.depth, &plain, 0), 0);
         assert_int_equal(found(&s, s.depth, &other, 0), 0);
-        tear_down(&s);
+        paged_down(&s.p);
     }
 }
 
@@ -292,19 +245,20 @@ static void noise_is_of_its_place(void **state)
     for (size_t round = 0; round < test_rounds(DESCENDING); round++) {
         test_family chosen = descending[round % DESCENDING];
         setting s = set_up(411, round, NOISE, chosen);
-        for (size_t i = 1; i < TEXT; i++) s.tokens[i] = s.tokens[0];
-        s.motion.n_scales = 0;
-        outcome first = alone(&s, s.depth, TEXT), again = alone(&s, s.depth, TEXT);
+        for (size_t i = 1; i < TEXT; i++) s.p.tokens[i] = s.p.tokens[0];
+        descent_sequence_options how = {.depth = s.depth, .motion = s.motion};
+        how.motion.n_scales = 0;
+        outcome first = paged_alone(&s.p, &how, TEXT), again = paged_alone(&s.p, &how, TEXT);
         compare_outcomes(&first, &again);
-        s.motion.noise.seed++;
-        outcome other = alone(&s, s.depth, TEXT);
+        how.motion.noise.seed++;
+        outcome other = paged_alone(&s.p, &how, TEXT);
         size_t same = 0;
         for (size_t i = 0; i < first.count * first.width; i++) same += first.states[i] == other.states[i];
         if (same > first.count * first.width / 50) compare_fail("%zu numbers are those of another seed", same);
         outcome_free(&first);
         outcome_free(&again);
         outcome_free(&other);
-        tear_down(&s);
+        paged_down(&s.p);
     }
 }
 
@@ -319,15 +273,15 @@ static void memory_is_as_reckoned(void **state)
         test_family chosen;
         if (!choose(round % MOTIONS + round / MOTIONS * MOTIONS, &kind, &chosen)) continue;
         setting s = set_up(409, round, kind, chosen);
-        const descent_model_info *info = descent_model_describe(s.engine);
+        const descent_model_info *info = descent_model_describe(s.p.engine);
         descent_sequence_options how = {.depth = s.depth, .motion = s.motion}, plain = {.depth = s.depth};
-        uint64_t needed = descent_cache_bytes_needed(s.engine, DESCENT_PAGE_F32, TEXT, &how);
+        uint64_t needed = descent_cache_bytes_needed(s.p.engine, DESCENT_PAGE_F32, TEXT, &how);
         uint64_t more = info->deepens && s.motion.momentum > 0 ? 4 * PAGE_TOKENS * (uint64_t)info->width * sizeof(float) : 0;
-        assert_int_equal(needed, descent_cache_bytes_needed(s.engine, DESCENT_PAGE_F32, TEXT, &plain) + more);
+        assert_int_equal(needed, descent_cache_bytes_needed(s.p.engine, DESCENT_PAGE_F32, TEXT, &plain) + more);
         for (size_t n = 0; n < 2; n++) {
-            descent_cache *cache = drive_cache(s.engine, DESCENT_PAGE_F32, needed - n);
+            descent_cache *cache = drive_cache(s.p.engine, DESCENT_PAGE_F32, needed - n);
             descent_batch *batch = drive_batch(cache, 0, 1);
-            descent_sequence *sequence = drive_sequence_as(cache, &how, s.tokens, TEXT);
+            descent_sequence *sequence = drive_sequence_as(cache, &how, s.p.tokens, TEXT);
             descent_status status;
             descent_code code = descent_batch_finish(batch, sequence, &status);
             expect_code(code, n ? DESCENT_LIMIT : DESCENT_OK, &status, NULL);
@@ -336,7 +290,7 @@ static void memory_is_as_reckoned(void **state)
             descent_batch_destroy(batch);
             descent_cache_destroy(cache);
         }
-        tear_down(&s);
+        paged_down(&s.p);
     }
 }
 

@@ -16,7 +16,7 @@ def section(results):
     return baselines.section(
         results, REFERENCE, "CEM's tied layers match a transformer's",
         f"{CEM} reports that layers derived from its energies, with half the matrices tied, train stably and can match the corresponding transformer at about "
-        "1e8 parameters; hybrids with one half of each are among its models.", _judge)
+        "1e8 parameters; a public summary adds that its attention comes close to Llama's with about half the parameters.", _judge)
 
 
 def _judge(results):

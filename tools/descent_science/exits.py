@@ -84,7 +84,8 @@ def section(results):
                       [_row(name, point) for name, point in points.items()])],
         draw=lambda: _draw(results),
         alt="loss against counted multiply-adds a token and against time, for each exit criterion, with fixed T as points",
-        notes=[f"Times are medians of {len(points['T = 4']['time_by_trained_rounds'])} rounds, {results['timed']['at']}, at a load of "
+        notes=["Between two fixed T stands their mixture, some tokens run at one and the others at the other without regard to which: what a criterion has to beat.",
+               f"Times are medians of {len(points['T = 4']['time_by_trained_rounds'])} rounds, {results['timed']['at']}, at a load of "
                f"{results['timed']['load']:.1f} on {results['timed']['processors']} processors; each is relative to T = 4 in the same round."])
 
 

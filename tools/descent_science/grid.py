@@ -25,7 +25,7 @@ def section(results):
     return Section(
         title="CEM's recursion inside a layer helps",
         paper=f"{CEM} takes several gradient steps within a layer, of attention and of the MLP, and reports that such recursive updates improve language "
-              "models of about 1e8 parameters; its models are trained with the steps they are read with.",
+              "models of about 1e8 parameters.",
         found=f"`{results['model']}`, whose training batches drew both numbers from {results['trained_over'][0]} to {results['trained_over'][1]}, read at every pair up to {MOST} x {MOST} "
               f"on {count(first['predictions'])} held-out tokens. A second step in both sub-layers takes {gain['value']:.4f} nats off "
               f"({interval(gain['low'], gain['high'])}). A step more of {better} alone does more than one of the other. The lowest loss is at "
@@ -58,10 +58,11 @@ def _draw(results):
     cells = {pair(row["steps"]): row for row in results["rows"]}
     sides = range(1, MOST + 1)
     image = left.imshow([[cells[a, m]["difference"]["loss"]["value"] for m in sides] for a in sides], cmap="viridis_r", origin="lower")
+    most = max(row["difference"]["loss"]["value"] for row in cells.values())
     for a in sides:
         for m in sides:
-            left.text(m - 1, a - 1, f"{cells[a, m]['difference']['loss']['value']:+.3f}", ha="center", va="center", fontsize=8,
-                      color="white", path_effects=plot.outlined())
+            value = cells[a, m]["difference"]["loss"]["value"]
+            left.text(m - 1, a - 1, f"{value:+.3f}", ha="center", va="center", fontsize=8, color="white" if value > most / 2 else "black")
     left.set_xticks(range(MOST), sides)
     left.set_yticks(range(MOST), sides)
     left.set_xlabel("T of the MLP, steps")

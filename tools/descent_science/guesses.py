@@ -43,7 +43,7 @@ def _read(ctx, model, steps, windows):
 def _windows(opened, model, windows):
     """Token ids of so many windows of the context: of the held-out text, or of worked questions."""
     context = opened.info.context
-    text = model.worked(windows * context // 10) if model.items else model.text.read_text(encoding="utf-8")[:windows * context * 8]
+    text = ",".join(model.worked(windows * context // 10)) if model.items else model.text.read_text(encoding="utf-8")[:windows * context * 8]
     ids = opened.encode(text, parse_special=bool(model.items))
     return [ids[i:i + context + 1] for i in range(0, min(len(ids) - context, windows * context), context)]
 

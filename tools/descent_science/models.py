@@ -31,9 +31,8 @@ class Shipped:
         return [int(t) for t in drawn.groups()] if drawn else None
 
     def worked(self, count):
-        """The worked chains of the first so many questions, as a text whose special tokens are spelled out."""
-        items = listops.read_items(self.items)[:count]
-        return ",".join(listops.VOCAB.decode(listops.chain(item.prompt[:-1])) for item in items)
+        """The worked chains of the first so many questions, each a text whose special tokens are spelled out."""
+        return [listops.VOCAB.decode(listops.chain(item.prompt[:-1])) for item in listops.read_items(self.items)[:count]]
 
 
 class Trained:

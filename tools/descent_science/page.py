@@ -12,8 +12,9 @@ what they say of them, one claim at a time, to the small models that ship here, 
 paper found, what we found with its numbers and 95% intervals, and a verdict that is computed from these numbers.
 
 The models here have up to a few million parameters and were trained in minutes on a processor; the papers' have up to hundreds of
-millions. What agrees here is seen again at small size; what does not need not be wrong at theirs. A paper's own figures stand here
-only where we have them; otherwise what it says is given in words."""
+millions. What agrees here is seen again at small size; what does not need not be wrong at theirs. What a paper
+says is taken from its abstract and from public summaries of it; its own figures stand here only where we have them, otherwise it is
+given in words."""
 
 OUT_OF_SCOPE = """* **Gaussian-process regression** (CEM): a regression on real-valued inputs with models that read no tokens. This server runs language
   models: its inputs are token ids, its outputs the next token's distribution, and it has no model of that kind to run.

@@ -65,8 +65,3 @@ def save(figure, path):
     text = path.read_text(encoding="utf-8")
     path.write_text("\n".join(line.rstrip() for line in text.splitlines()) + "\n", encoding="utf-8")
 
-
-def outlined():
-    """Effects that keep white text readable on any colour."""
-    from matplotlib import patheffects
-    return [patheffects.withStroke(linewidth=2, foreground="#333333")]

@@ -1,5 +1,5 @@
 /* tier.inc.h: the kernels, written once over vectors of LANES floats and compiled once for each instruction set by a
- * tier_*.c file, which defines TIER (a name), LANES, the conversion from half precision and the products of packed matrices
+ * tier_*.c file, which defines TIER (a name), LANES, the conversions from 16 bits and the products of packed matrices
  * (packed.inc.h). GCC's and clang's vector types turn each operation into the tier's own instructions; multiply-adds are fused
  * where the tier has them.
  *
@@ -21,6 +21,10 @@ typedef uint32_t vu __attribute__((vector_size(VECTOR_BYTES)));
  * project_back, ALONE for a single vector. */
 enum { MANY = LANES == 16 ? 4 : 2, ROWS = LANES == 16 ? 4 : 6, COLUMNS = LANES == 16 ? 4 : 6, ALONE = 8 };
 
+/* How many rows further down a single vector's halves are fetched: what is read of a row is too short, and the next too far
+ * away, for the CPU to see where it goes on. */
+enum { FORTH_AHEAD = ALONE, BACK_AHEAD = 16 };
+
 INLINE vf load(const float *p)
 {
     vf v;
@@ -38,15 +42,10 @@ INLINE vf splat(float f)
     return (vf){0} + f;
 }
 
-INLINE vf load_bf16(const uint16_t *p)
+/* Column c of a row, the `at`-th of those that are read on end: once for every 64 bytes. */
+INLINE void fetch_halves(const char *row, number_type type, size_t c, size_t at)
 {
-    typedef uint16_t vh __attribute__((vector_size(LANES * 2)));
-    vh h;
-    memcpy(&h, p, sizeof h);
-    vu wide = __builtin_convertvector(h, vu) << 16;
-    vf v;
-    memcpy(&v, &wide, sizeof v);
-    return v;
+    if (type != NUMBER_F32 && at % 32 == 0) __builtin_prefetch(row + c * 2);
 }
 
 /* LANES numbers of a row from column c on, zeros from column cols on. */
@@ -55,14 +54,14 @@ INLINE vf load_weights(const char *row, number_type type, size_t c, size_t cols)
     if (__builtin_expect(c + LANES <= cols, 1)) {
         if (type == NUMBER_F32) return load((const float *)(const void *)row + c);
         const uint16_t *half = (const uint16_t *)(const void *)row + c;
-        return type == NUMBER_F16 ? (vf)load_f16(half) : load_bf16(half);
+        return type == NUMBER_F16 ? (vf)load_f16(half) : (vf)load_bf16(half);
     }
     size_t bytes = type == NUMBER_F32 ? 4 : 2;
     char tail[VECTOR_BYTES] __attribute__((aligned(VECTOR_BYTES))) = {0};
     if (c < cols) memcpy(tail, row + c * bytes, (cols - c) * bytes);
     if (type == NUMBER_F32) return load((const float *)(const void *)tail);
     const uint16_t *half = (const uint16_t *)(const void *)tail;
-    return type == NUMBER_F16 ? (vf)load_f16(half) : load_bf16(half);
+    return type == NUMBER_F16 ? (vf)load_f16(half) : (vf)load_bf16(half);
 }
 
 INLINE vf load_tail(const float *p, size_t c, size_t n)
@@ -156,6 +155,7 @@ INLINE void project_block(const matrix *w, number_type type, const float *x, siz
         for (int m = 0; m < MB; m++) xv[m] = load(x + (size_t)m * x_stride + c);
         for (int r = 0; r < RB; r++) {
             vf wv = load_weights(rows[r], type, c, c + LANES);
+            if (RB == ALONE) fetch_halves(rows[r] + FORTH_AHEAD * w->stride, type, c, c);
             for (int m = 0; m < MB; m++) sum[r][m] += wv * xv[m];
         }
     }
@@ -287,6 +287,7 @@ INLINE void back_block(const matrix *w, number_type type, const float *u, size_t
             for (int v = 0; v < NV; v++) {
                 size_t c = col + (size_t)v * LANES;
                 vf wv = load_weights(row, type, c, whole ? c + LANES : w->cols);
+                if (NV == ALONE) fetch_halves(row + BACK_AHEAD * w->stride, type, c, (size_t)v * LANES);
                 for (int m = 0; m < MB; m++) sum[v][m] += wv * uv[m];
             }
         }

@@ -57,7 +57,7 @@ static const char *words(const descent_history *h)
 static void histories_are_the_references(void **state)
 {
     (void)state;
-    for (size_t round = 0; round < test_rounds(40 * KINDS); round++) {
+    for (size_t round = 0; round < test_rounds(30 * KINDS); round++) {
         rng r = rng_seeded(test_seed(600, round));
         example_wish wish = {
             .family = TEST_NRGPT, .context = 48, .most = 8, .history = history_of(&kinds[round % KINDS], 48, &r)};

@@ -83,16 +83,21 @@ static void pages_equal_the_reference(descent_page_type type, page_rounding roun
     for (size_t round = 0; round < test_rounds(40); round++) {
         bool wide = round % 5 == 4;
         size_t count = wide ? 3 : round % 4 < 2 ? 6 : 34;
+        descent_history history = {.policy = DESCENT_HISTORY_OWN};
+        if (family_of(round) == TEST_NRGPT)
+            history = (descent_history){(descent_history_policy)(round / TEST_FAMILIES % 3), 1, (uint32_t)count / 2};
         example_wish wish = {.family = family_of(round),
                              .count = count,
                              .context = count,
                              .most = count == 6 ? 3 : 1,
+                             .history = history,
                              .round_page = round_page,
                              .adjust = wide ? narrow_but_of_two_blocks : narrow,
                              .accept = no_doubt};
         example e = example_draw(test_seed(test, round), &wish);
         for (size_t way = 0; way < 3; way++) {
             drive_options options = {.depth = e.depth,
+                                     .history = e.history,
                                      .observe = OBSERVE_ALL,
                                      .page_type = type,
                                      .chunks = (drive_chunks)way,

@@ -1,9 +1,11 @@
 """The tables and the picture of what tools/bench.py measured.
 
     python3 tools/plot_bench.py bench.json                                             # tables, in Markdown
-    python3 tools/plot_bench.py bench.json --svg docs/bench.svg --readme README.md     # and the picture; the tables into README.md
+    python3 tools/plot_bench.py bench.json --svg docs/bench.svg --readme README.md --page docs/bench.md
+                                                                      # and the picture; the tables into README.md and the page
 
-In the README they stand between the lines `<!-- bench -->` and `<!-- /bench -->`, whatever was there before.
+In the README they stand between the lines `<!-- bench -->` and `<!-- /bench -->`, that of products in the page between
+`<!-- products -->` and `<!-- /products -->`, whatever was there before.
 """
 import argparse
 import json
@@ -17,7 +19,6 @@ from plot_eval import ticks
 WIDTH, HEIGHT, TOP, BOTTOM, LEFT = 860, 340, 64, 50, 62
 PANEL = 340  # width of either
 OURS, THEIRS = ("#1f5fa8", "#6aa2dc"), ("#b35900", "#e0a465")
-BEGIN, END = "<!-- bench -->", "<!-- /bench -->"
 NAMES = {"nrgpt-90m": "NRGPT-90M, T 12", "nrgpt-128m": "NRGPT-128M, T 12", "cem-llama160m-tied": "CEM-96M, T 1",
          "gpt2-124m": "GPT-2 124M, llama.cpp", "llama-160m": "Llama 160M, llama.cpp"}
 
@@ -89,12 +90,29 @@ def tables(told):
     return "\n".join(out) + "\n"
 
 
-def into_readme(path, text):
-    readme = path.read_text()
-    if readme.count(BEGIN) != 1 or readme.count(END) != 1 or readme.index(BEGIN) > readme.index(END):
-        raise ValueError(f"{path} has no lines {BEGIN} and {END}, in that order, once each")
-    before, rest = readme.split(BEGIN)
-    path.write_text(f"{before}{BEGIN}\n{text}{END}{rest.split(END)[1]}")
+def products_table(told):
+    """Products by themselves: a row for each type and working set, both ways in each column."""
+    counts = sorted({p["vectors"] for p in told["products"]})
+    out = ["| | from | reading, GB/s | 1 vector, of reading | " + " | ".join(f"{n} vectors, of the peak" for n in counts[1:]) + " |",
+           "|---|---|---|" + "---|" * len(counts)]
+    rows = {}
+    for p in told["products"]:
+        rows.setdefault((p["type"], p["scales"], p["from"]), {})[p["vectors"]] = p
+    for (kind, scales, where), by_count in rows.items():
+        one = by_count[counts[0]]
+        cells = [f"{by_count[n]['forth'][of]:.2f}, {by_count[n]['back'][of]:.2f}"
+                 for n in counts for of in ("of_reading" if n == counts[0] else "of_peak",)]
+        out.append(f"| {kind}{f' {scales}' if scales else ''} | {where} | {one['bytes'] / one['read_seconds'] / 1e9:.0f} | {' | '.join(cells)} |")
+    return "\n".join(out) + "\n"
+
+
+def between_marks(path, name, text):
+    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    page = path.read_text()
+    if page.count(begin) != 1 or page.count(end) != 1 or page.index(begin) > page.index(end):
+        raise ValueError(f"{path} has no lines {begin} and {end}, in that order, once each")
+    before, rest = page.split(begin)
+    path.write_text(f"{before}{begin}\n{text}{end}{rest.split(end)[1]}")
 
 
 # ---- Picture ----------------------------------------------------------------------------------------------------------------
@@ -177,6 +195,7 @@ def main():
     parser.add_argument("json", type=pathlib.Path, help="what tools/bench.py printed")
     parser.add_argument("--svg", type=pathlib.Path, help="write the picture there")
     parser.add_argument("--readme", type=pathlib.Path, help="put the tables between its marks instead of printing them")
+    parser.add_argument("--page", type=pathlib.Path, help="put the table of products between its marks")
     args = parser.parse_args()
     try:
         told = json.loads(args.json.read_text())
@@ -184,9 +203,11 @@ def main():
         if args.svg:
             args.svg.write_text(drawn)
         if args.readme:
-            into_readme(args.readme, text)
+            between_marks(args.readme, "bench", text)
         else:
             sys.stdout.write(text)
+        if args.page:
+            between_marks(args.page, "products", products_table(told))
     except OSError as error:
         sys.exit(f"plot_bench.py: {error.filename}: {error.strerror}")
     except (ValueError, KeyError, TypeError, StopIteration, AttributeError) as error:

@@ -156,6 +156,17 @@ def test_the_tables_go_between_the_marks(told, tmp_path):
     assert done.returncode == 1 and "<!-- bench -->" in done.stderr and readme.read_text() == "no marks\n"
 
 
+def test_the_table_of_products_goes_into_the_page(told, tmp_path):
+    page = tmp_path / "bench.md"
+    page.write_text((ROOT / "docs" / "bench.md").read_text())
+    assert plot(told, tmp_path, "--page", page).returncode == 0
+    table = page.read_text().split("<!-- products -->\n")[1].split("<!-- /products -->")[0].splitlines()
+    assert len(table) == 2 + 9 and "16 vectors, of the peak" in table[0]
+    told["products"][0]["forth"] = {"seconds": 1.0, "of_reading": 0.8, "of_peak": 0.3}
+    assert plot(told, tmp_path, "--page", page).returncode == 0
+    assert "| Q8_0 tile | L2 | 0 | 0.80, 0.90 | 0.30, 0.30 | 0.30, 0.30 |" in page.read_text()
+
+
 def test_other_input_is_one_clear_line(told, tmp_path):
     half = copy.deepcopy(told)
     del half["theirs"]

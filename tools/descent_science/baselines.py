@@ -106,8 +106,7 @@ def _draw(results, reference):
     values = [one["loss"]["value"] for one in results["groups"]]
     axes[0].set_ylim(min(values) - 0.1, max(values) + 0.15)
     for panel, label in zip(axes, ("parameters, thousands", "multiply-adds a token, millions (lines: T swept)", "multiply-adds of the training, 1e12")):
-        panel.set_xscale("log")
-        panel.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        plot.logarithmic(panel.xaxis)
         panel.set_xlabel(label)
     axes[0].set_ylabel("loss, nats a token (95%)")
     axes[0].legend(fontsize=8)
@@ -121,6 +120,12 @@ def against(results, baseline, matched):
     if not told:
         return None
     return {"value": -told["value"], "low": -told["high"], "high": -told["low"], "seeds": [-value for value in told["seeds"]]}
+
+
+def seeds(results, family):
+    """How many seeds the reference has, in words."""
+    number = len(group(results, family)["loss"]["seeds"])
+    return f"{number} seed{'s' if number > 1 else ''}"
 
 
 def said(told):

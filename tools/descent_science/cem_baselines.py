@@ -21,7 +21,7 @@ def section(results):
 
 def _judge(results):
     told = {(family, matched): baselines.against(results, family, matched) for family in OTHERS for matched in baselines.MATCHES}
-    found = "Tiny CEMs and their baselines, each trained with its seeds. CEM's loss less the other's, in nats a token: " + "; ".join(
+    found = f"Tiny CEMs and their baselines, {baselines.seeds(results, REFERENCE)}, trained for a minute each. CEM's loss less the other's, in nats a token: " + "; ".join(
         f"{baselines.NAMES[family]}: " + ", ".join(f"{baselines.said(told[family, matched])} at equal {matched}" for matched in baselines.MATCHES)
         for family in OTHERS) + "."
     plain = {matched: told["llama", matched] for matched in baselines.MATCHES if told["llama", matched]}

@@ -94,7 +94,7 @@ def _draw(results):
         one.set_xscale("log", base=2)
         one.set_xticks(CONTEXTS, CONTEXTS)
         one.minorticks_off()
-        one.set_yscale("log")
+        plot.logarithmic(one.yaxis)
         one.set_xlabel("tokens of the text (a token sees half of them on average)")
         one.set_ylabel("multiply-adds a token, millions (counted)")
         one.legend()

@@ -114,8 +114,7 @@ def _draw(results):
         for t in FIXED:
             axes.annotate(f"T = {t}", (points[f"T = {t}"][x] * scale, points[f"T = {t}"]["loss"]), textcoords="offset points", xytext=(4, -10),
                           fontsize=8, color=plot.COLOURS[0], annotation_clip=True)
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        plot.logarithmic(axes.xaxis)
     lowest = min(p["loss"] for p in points.values())
     left.set_ylim(lowest - 0.03, points["T = 8"]["loss"] + 0.05)  # where the question is; the table has the rest
     left.set_xlabel("counted multiply-adds a token, millions")

@@ -56,7 +56,7 @@ def section(results):
              IN_PART: f"From T = 2 on the one model is within {WORSE:.0%} of the models made for one T; at T = 1 it is not.",
              DISAGREES: f"The one model is more than {WORSE:.0%} above models made for one T, not at T = 1 alone."}[verdict],
         tables=[*_tables(results, both), *(_card_table(name, card) for name, card in results["cards"].items() if card)],
-        draw=lambda: _draw(results), alt="loss against T of models trained at one T each and of one model trained at many",
+        draw=(lambda: _draw(results)) if both or any(results["cards"].values()) else None, alt="loss against T of models trained at one T each and of one model trained at many",
         missing=results["missing"],
         notes=["The figures of cards are those of models/data/*.figures.json, measured by the trainer. There the models of one T had between a sixth and two fifths of the "
                "batches that the swept one had: they say what depth buys a model made for it, and cannot be set against the swept one."])
@@ -98,14 +98,14 @@ def _card_table(name, card):
 
 def _draw(results):
     cards = {name: card for name, card in results["cards"].items() if card}
-    figure, axes = plot.panels((["trained alike and as long"] if results["fixed"] or results["many"] else []) + [f"{name} (not as long)" for name in cards],
-                               width=3.4 * (len(cards) + 1), height=3.6)
+    alike = bool(results["fixed"] and results["many"])
+    figure, axes = plot.panels((["trained alike and as long"] if alike else []) + [f"{name} (not as long)" for name in cards],
+                               width=3.4 * (len(cards) + alike), height=3.6)
     kinds = {"fixed": "a model for each T", "swept": "one model, T swept"}
     panels = list(axes)
-    if results["fixed"] or results["many"]:
+    if alike:
         panel = panels.pop(0)
-        if results["trained_over"]:
-            plot.trained(panel, *results["trained_over"])
+        plot.trained(panel, *results["trained_over"])
         for which, told in enumerate(({t: one["loss"] for t, one in results["fixed"].items()}, results["many"])):
             plot.curve(panel, [int(t) for t in told], *([one[side] for one in told.values()] for side in ("value", "low", "high")),
                        label=list(kinds.values())[which], which=which, line="-" if which else "")

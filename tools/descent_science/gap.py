@@ -83,8 +83,7 @@ def _draw(results):
                label="NRGPT's less GPT's (95%)", which=2, line=":")
     right.axhline(0, color="#666666", linewidth=0.8)
     for axes in (left, right):
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        plot.logarithmic(axes.xaxis)
         axes.set_xlabel("parameters, thousands")
         axes.set_ylabel("nats a token")
         axes.legend(fontsize=8)

@@ -134,17 +134,18 @@ def _draw(results):
     models = results["models"]
     figure, (sizes, *depths) = plot.panels(["exact match against parameters", *(f"{name}, by nesting" for name in models)], width=12)
     ordered = sorted(models.values(), key=lambda m: m["parameters"])
-    sizes.axvspan(min(results["paper"].values()), max(results["paper"].values()), color="#b35900", alpha=0.15, lw=0)
+    low, high = (side(results["paper"].values()) / 1e3 for side in (min, max))
+    sizes.axvspan(low, high, color="#b35900", alpha=0.15, lw=0)
     sizes.axhline(0.8, color="#b35900", linestyle="--", linewidth=1)
-    sizes.text(min(results["paper"].values()), 0.02, " the paper: above 80%", color="#b35900", fontsize=8)
-    plot.curve(sizes, [m["parameters"] for m in ordered], *wilson([m["all"] for m in ordered]), label="NRGPT, the models that ship", line="")
+    sizes.text(low, 0.02, " the paper: above 80%", color="#b35900", fontsize=8)
+    plot.curve(sizes, [m["parameters"] / 1e3 for m in ordered], *wilson([m["all"] for m in ordered]), label="NRGPT, the models that ship", line="")
     for which, (family, label) in enumerate(FAMILIES.items(), 1):
         of = sorted((one for one in results["sizes"] if one["family"] == family), key=lambda one: one["parameters"])
         if of:
-            plot.curve(sizes, [one["parameters"] for one in of], *wilson(of), label=f"{label}, shorter runs", which=which, line="")
+            plot.curve(sizes, [one["parameters"] / 1e3 for one in of], *wilson(of), label=f"{label}, shorter runs", which=which, line="")
     sizes.legend(fontsize=8)
-    sizes.set_xscale("log")
-    sizes.set_xlabel("parameters")
+    plot.logarithmic(sizes.xaxis)
+    sizes.set_xlabel("parameters, thousands")
     sizes.set_ylabel("exact match (95%)")
     sizes.set_ylim(0, 1.03)
     for axes, model in zip(depths, models.values()):

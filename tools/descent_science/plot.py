@@ -7,6 +7,7 @@ import matplotlib
 
 matplotlib.use("svg")
 import matplotlib.pyplot as plt  # noqa: E402
+from matplotlib import ticker  # noqa: E402
 from plot_motion import COLOURS  # noqa: E402
 
 MARKERS = "os^Dv<>Ph*"
@@ -51,6 +52,16 @@ def depths(axes, steps):
     axes.set_xlabel("T, recursion steps")
 
 
+def logarithmic(axis):
+    """A logarithmic axis (axes.xaxis or axes.yaxis) with plain numbers at 1, 2 and 5 of each decade."""
+    scale = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale
+    scale("log")
+    axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.set_minor_formatter(ticker.NullFormatter())
+    axis.set_minor_locator(ticker.NullLocator())
+
+
 def trained(axes, low, high=None):
     """Shades the depths a model was trained over."""
     axes.axvspan(low, high or low, color="#b35900", alpha=0.12, lw=0 if high else 2)
@@ -64,4 +75,3 @@ def save(figure, path):
     # Matplotlib leaves blanks at ends of lines.
     text = path.read_text(encoding="utf-8")
     path.write_text("\n".join(line.rstrip() for line in text.splitlines()) + "\n", encoding="utf-8")
-

@@ -19,7 +19,7 @@ enum {
     FOUR = 4,          /* blocks rounded at a time, */
     RUN = 32,          /* and blocks that scales are folded into before the first of them is used */
     FEW = 4,           /* vectors for which weights are walked along as they lie in memory */
-    AHEAD = 4096,      /* bytes of weights that are fetched before they are used */
+    AHEAD = 8192,      /* bytes of weights that are fetched before they are used */
     SETS = 4,          /* of a block's rows or columns, 8 each */
     HALVES = 2         /* of 16 */
 };

@@ -334,6 +334,15 @@ static size_t group_of(const attention_pass *p)
     return best;
 }
 
+/* As many heads as there is room for, since they meet keys together; where a sequence has so many rows that these do so by
+ * themselves, no more than there are threads, which takes less memory. */
+static size_t heads_at_once(const attention_pass *p)
+{
+    enum { ENOUGH = 4 };
+    size_t room = p->t->work->rows / p->t->n, threads = team_threads(p->t->team);
+    return p->t->n >= ENOUGH * p->n_runs && threads < room ? threads : room;
+}
+
 /* ATTENTION = sum_h H_h (alpha_h u_h) = -grad_AT at g, the keys of the rows' planes held fixed.
  *
  * A thread takes whole heads, where there are as many as keep all of them busy; else it is each product that is shared. */
@@ -341,13 +350,13 @@ static void attention_force(const tile *t, const float *g, bool gradient, energi
 {
     const nrgpt *w = t->model->weights;
     workspace *k = t->work;
-    size_t stride = k->wide_stride, block = k->rows / t->n;
+    size_t stride = k->wide_stride;
     run runs[TILE_ROWS];
     float log_sum[TILE_ROWS];
     attention_pass p = {
         .t = t, .runs = runs, .n_runs = runs_make(t, w->strict, runs), .g = g, .gradient = gradient, .log_sum = log_sum};
     size_t attending = runs_work(runs, p.n_runs) * t->model->info.width, products = 2 * tile_product_work(t, &w->h[0]);
-    for (; p.first < w->heads; p.first += p.heads) {
+    for (size_t block = heads_at_once(&p); p.first < w->heads; p.first += p.heads) {
         p.heads = w->heads - p.first < block ? w->heads - p.first : block;
         p.group = group_of(&p);
         size_t groups = (p.heads + p.group - 1) / p.group;
@@ -523,8 +532,10 @@ static void complete_plane(const tile *t, const row *r)
 static void write_keys(const tile *t, const float *g)
 {
     for (size_t i = 0; i < t->n; i++) {
-        const row *r = t->rows[i];
-        if (r->measuring && (i == 0 || t->rows[i - 1]->sequence != r->sequence)) complete_plane(t, r);
+        const row *r = t->rows[i], *before = i > 0 ? t->rows[i - 1] : NULL;
+        bool completed =
+            before && before->sequence == r->sequence && before->measuring && before->where.plane == r->where.plane;
+        if (r->measuring && !completed) complete_plane(t, r);
         (void)tile_write_key(t, r, r->where.plane, 0, g + i * t->work->wide_stride, t->model->info.width);
     }
 }

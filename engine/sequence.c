@@ -96,7 +96,7 @@ static void sequence_settle(descent_sequence *s)
     s->total = model->family->progression->total(model, s->depth);
     s->prompt_total = s->history.prompt > 0 ? history_prompt_steps(&s->history, s->depth) : s->total;
     s->seed.history = history_seed(&s->history, s->depth);
-    s->seed.depth = sequence_resumes(s) && !sequence_reads_last(s) ? (descent_depth){{0}} : s->depth;
+    s->seed.depth = sequence_resumes(s) ? (descent_depth){{0}} : s->depth;
     s->uneven_from = history_uneven(&s->history, s->depth) ? s->history.prompt / PAGE_TOKENS : SIZE_MAX;
 }
 

@@ -75,6 +75,10 @@ static void histories_are_the_references(void **state)
         outcome got = drive(e.engine, e.tokens, e.count, &options);
         compare_outcome(&got, &e.expected);
         outcome_free(&got);
+        options.observe = 0; /* an observer has last states read once more */
+        got = drive(e.engine, e.tokens, e.count, &options);
+        compare_outcome(&got, &e.expected);
+        outcome_free(&got);
         example_free(&e);
     }
     compare_report();
@@ -190,6 +194,80 @@ static void the_way_it_is_run_changes_nothing(void **state)
         drive_options base = {
             .depth = e.depth, .history = e.history, .page_type = (descent_page_type)(round % DESCENT_PAGE_TYPES)};
         ways_change_nothing(&e, &base, test_seed(609, round * 100), words(&e.history));
+        example_free(&e);
+    }
+}
+
+/* A token whose last energy is read at T, beside a prompt's that is just there on its way to a larger T, with another g than
+ * its state has: what others read of it is that g. */
+static void a_last_energy_leaves_a_deeper_prompt_alone(void **state)
+{
+    (void)state;
+    for (size_t round = 0; round < test_rounds(6); round++) {
+        example_wish wish = {.family = TEST_NRGPT, .context = 12, .count = 12};
+        example e = example_draw(test_seed(618, round), &wish);
+        const descent_site site = {.step = 3, .position = 2};
+        float *g = test_alloc(e.model.width, sizeof *g);
+        for (size_t c = 0; c < e.model.width; c++) g[c] = (float)rng_normal(&e.r);
+        outcome got[2];
+        for (size_t observed = 0; observed < 2; observed++) {
+            descent_cache *cache = drive_cache(e.engine, DESCENT_PAGE_F32, 0);
+            descent_batch *batch = drive_batch(cache, 0, 1);
+            descent_sequence_options how = {.depth = {{3}}, .history = {.prompt_steps = 6, .prompt = 8}, .no_sharing = true};
+            descent_sequence *sequence = drive_sequence_as(cache, &how, e.tokens, e.count);
+            descent_status status;
+            expect_ok(descent_sequence_intervene(sequence, site, DESCENT_SET_G, g, &status), &status);
+            record *seen = record_create(e.engine, e.count, (descent_depth){{6}});
+            record_observe(seen, sequence, observed ? OBSERVE_ALL : 0);
+            drive_finish(batch, sequence);
+            got[observed] = drive_read(batch, e.engine, sequence);
+            descent_sequence_destroy(sequence);
+            record_free(seen);
+            descent_batch_destroy(batch);
+            descent_cache_destroy(cache);
+        }
+        compare_outcomes(&got[1], &got[0]);
+        outcome_free(&got[0]);
+        outcome_free(&got[1]);
+        free(g);
+        example_free(&e);
+    }
+}
+
+/* Somebody begins to look when tokens behind a prompt have ended whose plane at T nobody needed, and the prompt's go on:
+ * energies at T are what they are to who has looked from the beginning. */
+static void who_looks_late_sees_the_same(void **state)
+{
+    (void)state;
+    for (size_t round = 0; round < test_rounds(6); round++) {
+        example_wish wish = {.family = TEST_NRGPT, .context = 20, .count = 20};
+        example e = example_draw(test_seed(619, round), &wish);
+        descent_history history = {(descent_history_policy)(round % 2), 16, 8};
+        record *seen[2];
+        for (size_t late = 0; late < 2; late++) {
+            descent_cache *cache = drive_cache(e.engine, DESCENT_PAGE_F32, 0);
+            descent_batch *batch = drive_batch(cache, 0, 1);
+            descent_sequence_options how = {.depth = {{3}}, .history = history, .no_sharing = true};
+            descent_sequence *sequence = drive_sequence_as(cache, &how, e.tokens, 12);
+            descent_status status;
+            size_t added;
+            seen[late] = record_create(e.engine, e.count, (descent_depth){{16}});
+            if (!late) record_observe(seen[late], sequence, OBSERVE_ALL);
+            expect_ok(descent_batch_add(batch, sequence, SIZE_MAX, &added, &status), &status);
+            for (size_t n = 0; n < 4; n++) expect_ok(descent_batch_step(batch, NULL, &status), &status);
+            descent_batch_remove(batch, sequence);
+            if (late) record_observe(seen[late], sequence, OBSERVE_ALL);
+            drive_append(sequence, e.tokens + 12, e.count - 12);
+            drive_finish(batch, sequence);
+            descent_sequence_destroy(sequence);
+            descent_batch_destroy(batch);
+            descent_cache_destroy(cache);
+        }
+        const record_step *last = record_at(seen[1], (descent_site){.step = 3});
+        for (size_t i = 12; i < e.count; i++) assert_int_equal(last->seen[i], 1);
+        compare_records(seen[1], seen[0]);
+        record_free(seen[0]);
+        record_free(seen[1]);
         example_free(&e);
     }
 }
@@ -466,6 +544,8 @@ int main(void)
                                        cmocka_unit_test(exits_beside_histories_are_the_references),
                                        cmocka_unit_test(policies_differ_where_they_should),
                                        cmocka_unit_test(the_way_it_is_run_changes_nothing),
+                                       cmocka_unit_test(a_last_energy_leaves_a_deeper_prompt_alone),
+                                       cmocka_unit_test(who_looks_late_sees_the_same),
                                        cmocka_unit_test(interrupted_descents_go_on),
                                        cmocka_unit_test(another_depth_is_as_if_asked_at_once),
                                        cmocka_unit_test(last_states_are_shared_at_equal_depths),

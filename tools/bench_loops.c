@@ -140,7 +140,7 @@ AVX512 static void avx512_int8(uint64_t rounds)
         }
     }
     for (int k = 1; k < SUMS; k++) sums[0] = _mm512_xor_si512(sums[0], sums[k]);
-    sink = (uint64_t)_mm512_reduce_add_epi64(sums[0]);
+    sink = (uint64_t)_mm512_reduce_or_epi64(sums[0]);
 }
 
 AVX512_VNNI static void avx512_vnni_int8(uint64_t rounds)
@@ -152,7 +152,7 @@ AVX512_VNNI static void avx512_vnni_int8(uint64_t rounds)
         for (int k = 0; k < SUMS; k++) sums[k] = _mm512_dpbusd_epi32(sums[k], a, b);
     }
     for (int k = 1; k < SUMS; k++) sums[0] = _mm512_xor_si512(sums[0], sums[k]);
-    sink = (uint64_t)_mm512_reduce_add_epi64(sums[0]);
+    sink = (uint64_t)_mm512_reduce_or_epi64(sums[0]);
 }
 
 AVX512 static void avx512_f32(uint64_t rounds)
@@ -177,7 +177,7 @@ AVX512 static void avx512_read(const unsigned char *from, size_t bytes)
         for (int k = 0; k < READ_SUMS; k++) sums[k] = _mm512_add_epi64(sums[k], _mm512_loadu_si512(at + 64 * k));
 #pragma GCC unroll 8
     for (int k = 1; k < READ_SUMS; k++) sums[0] = _mm512_add_epi64(sums[0], sums[k]);
-    sink = (uint64_t)_mm512_reduce_add_epi64(sums[0]);
+    sink = (uint64_t)_mm512_reduce_or_epi64(sums[0]);
 }
 
 static const machine_loops avx512 = {.name = "avx512",

@@ -398,7 +398,7 @@ class Batch(Handle):
         report = _native.StepReport()
         with self._gate.enter():
             call("descent_batch_step", self._pointer, ctypes.byref(report))
-        return {name: getattr(report, name) for name, _ in report._fields_}
+        return {name: getattr(report, name) for name in ("rows", "finished", "diverged")}
 
     def finish(self, sequence):
         with self._gate.enter():

@@ -228,11 +228,20 @@ static descent_code damaged(const char *path, const char *what, size_t position,
                         position);
 }
 
-/* A token's progress and origin are such as its model and depth can give. */
-static bool plausible(const descent_sequence *s, const page *p, size_t i, uint32_t planes)
+/* Where histories are not OWN, nobody asks which planes a token has that is done: the last state of one has been written, and
+ * one that others outlast has stopped. */
+static bool leaves_history(const descent_sequence *s, const page *p, size_t i, size_t position)
+{
+    if (sequence_reads_last(s)) return p->progress[i] > p->origin[i] || p->progress[i] < sequence_total(s, position);
+    return p->stopped[i] > 0 || !sequence_outlasts(s, position, p->progress[i]);
+}
+
+/* The progress and origin of the token in slot i, the sequence's at `position`, are such as its model and depth can give. */
+static bool plausible(const descent_sequence *s, const page *p, size_t i, size_t position, uint32_t planes)
 {
     bool deepens = s->cache->model->info.deepens, last = sequence_reads_last(s);
     uint32_t progress = p->progress[i], origin = p->origin[i];
+    if (!leaves_history(s, p, i, position)) return false;
     if (!(p->start[i] >= 0) || isinf(p->start[i])) return false;
     if (p->spent[i] > progress || p->asked[i].unchanged > progress) return false;
     bool may_stop = s->seed.exit.criterion != DESCENT_EXIT_NONE || s->seed.solver.method != DESCENT_SOLVER_PLAIN ||
@@ -277,7 +286,7 @@ static descent_code take_page(stream *in, descent_sequence *s, size_t block, con
         p->started[i] = started[i] != 0;
         p->unsolved[i] = unsolved[i] != 0;
         s->has_starts = s->has_starts || p->origin[i] > 0; /* whatever the header says: planes before do not exist */
-        if (!plausible(s, p, i, planes) || (!has_x && (p->progress[i] || p->started[i])))
+        if (!plausible(s, p, i, first + i, planes) || (!has_x && (p->progress[i] || p->started[i])))
             return damaged(path, "the progress", first + i, status);
     }
     if (!has_x) return DESCENT_OK;

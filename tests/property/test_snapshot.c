@@ -200,7 +200,6 @@ static void damaged_files_are_refused(void **state)
     }
 }
 
-/* Damage that the hash does not show: refused, or a sequence one can go on with or be refused by. Nothing worse. */
 /* Options lie in memory that held something else: nothing of that comes into the file. */
 static void equal_sequences_make_equal_files(void **state)
 {
@@ -239,6 +238,7 @@ static void equal_sequences_make_equal_files(void **state)
     example_free(&e);
 }
 
+/* Damage that the hash does not show: refused, or a sequence one can go on with or be refused by. Nothing worse. */
 static void hostile_files_do_no_harm(void **state)
 {
     (void)state;
@@ -279,6 +279,70 @@ static void hostile_files_do_no_harm(void **state)
         free(bad);
         example_free(&e);
     }
+}
+
+/* A file of tokens that others read at their last states: a prompt's 36 of two steps, or one that was started late. */
+static unsigned char *saved_history(const example *e, descent_history_policy policy, size_t *bytes)
+{
+    descent_cache *cache = drive_cache(e->engine, DESCENT_PAGE_F32, 0);
+    descent_sequence_options how = {.depth = {{4}}, .history = {.policy = policy}};
+    bool latest = policy == DESCENT_HISTORY_LATEST;
+    if (latest) how.history = (descent_history){.policy = policy, .prompt_steps = 2, .prompt = 36};
+    descent_batch *batch = drive_batch(cache, 0, 1);
+    descent_sequence *sequence = drive_sequence_as(cache, &how, e->tokens, 40);
+    descent_status status;
+    uint32_t width = descent_model_describe(e->engine)->width;
+    float *x = test_alloc(width, sizeof *x);
+    for (uint32_t c = 0; c < width; c++) x[c] = (float)c / 7;
+    for (size_t i = 0; !latest && i < 40; i++)
+        expect_ok(descent_sequence_start(sequence, (descent_site){.position = i, .step = 3}, x, &status), &status);
+    if (latest) drive_finish(batch, sequence);
+    save(sequence, scratch_path("history"));
+    free(x);
+    descent_sequence_destroy(sequence);
+    descent_batch_destroy(batch);
+    descent_cache_destroy(cache);
+    return read_file(scratch_path("history"), bytes);
+}
+
+/* Nobody reads a plane that is not there where a file says that a token is done, and has not written what is then read of it.
+ */
+static void hostile_histories_do_no_harm(void **state)
+{
+    static const uint16_t numbers[] = {0, 3};
+    (void)state;
+    example_wish wish = {.family = TEST_NRGPT, .context = 64, .count = 45};
+    example e = example_draw(test_seed(104, 0), &wish);
+    for (int policy = DESCENT_HISTORY_LATEST; policy <= DESCENT_HISTORY_LAST; policy++) {
+        size_t bytes, restored = 0, refused = 0;
+        unsigned char *data = saved_history(&e, (descent_history_policy)policy, &bytes), *bad = test_alloc(bytes, 1);
+        descent_cache *cache = drive_cache(e.engine, DESCENT_PAGE_F32, 1u << 22);
+        descent_batch *batch = drive_batch(cache, 0, 1);
+        /* One number each: of the header, or of what begins the first page. */
+        for (size_t n = 0; n < 2 * 600; n++) {
+            memcpy(bad, data, bytes);
+            memcpy(bad + n / 2 * sizeof *numbers, &numbers[n % 2], sizeof *numbers);
+            fit_hash(bad, bytes);
+            descent_sequence *sequence = NULL;
+            descent_status status;
+            write_file(scratch_path("hostile"), bad, bytes);
+            if (descent_sequence_restore(cache, scratch_path("hostile"), &sequence, &status) != DESCENT_OK) {
+                refused += strstr(status.message, "the progress of token") != NULL;
+                continue;
+            }
+            restored++;
+            descent_code code = DESCENT_OK;
+            if (descent_sequence_length(sequence) < 45) code = descent_sequence_append(sequence, e.tokens, 1, &status);
+            if (code == DESCENT_OK) (void)descent_batch_finish(batch, sequence, &status);
+            descent_sequence_destroy(sequence);
+        }
+        assert_true(restored > 0 && refused > 0);
+        descent_batch_destroy(batch);
+        descent_cache_destroy(cache);
+        free(data);
+        free(bad);
+    }
+    example_free(&e);
 }
 
 static void files_of_something_else_are_refused(void **state)
@@ -334,8 +398,10 @@ static void files_of_something_else_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_restored_sequence_goes_on_with_the_same_bits),
-                                       cmocka_unit_test(damaged_files_are_refused), cmocka_unit_test(hostile_files_do_no_harm),
+                                       cmocka_unit_test(damaged_files_are_refused),
+                                       cmocka_unit_test(hostile_files_do_no_harm),
                                        cmocka_unit_test(equal_sequences_make_equal_files),
+                                       cmocka_unit_test(hostile_histories_do_no_harm),
                                        cmocka_unit_test(files_of_something_else_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -156,9 +156,9 @@ def _gap(seed):
 
 # Microseconds a token and step of a block spends between the products, and multiply-adds/s of these: of one core of a Zen 5
 # server with bfloat16 products.
-_BETWEEN = {"nrgpt": 2.5, "gpt": 6.5, "gpt-rec-parallel": 6.0, "cem": 6.0, "llama": 5.0, "cem-swiglu": 5.0, "llama-cem": 3.0}
-_PRODUCTS = 60e9
-_AROUND = 12  # seconds: starting, measuring
+_BETWEEN = {"nrgpt": 2.0, "gpt": 4.5, "gpt-rec-parallel": 3.5, "cem": 3.0, "llama": 2.5, "cem-swiglu": 2.6, "llama-cem": 1.5}
+_PRODUCTS = 75e9
+_AROUND = 10  # seconds: starting, measuring
 
 
 def seconds(run):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from conftest import BINARY, ROOT
-from descent_science import choose, measures, page, paths, quantization, rank, samples, served
+from descent_science import choose, guesses, measures, page, paths, quantization, rank, samples, served
 from descent_science.context import Context, ScienceError
 from descent_science.section import AGREES, DISAGREES, IN_PART, UNKNOWN, VERDICTS
 
@@ -263,6 +263,18 @@ def test_the_verdict_on_paths_follows_from_the_numbers(last, verdict):
     assert paths.section(path_results(last)).verdict == verdict
 
 
+# ---- Guesses along a descent ----------------------------------------------------------------------------------------------------
+
+def guessed(*kls, trained):
+    return {"trained": trained, "rows": [{"t": t, "kl": {"value": kl, "low": 0.8 * kl, "high": 1.2 * kl}} for t, kl in enumerate(kls, 1)]}
+
+
+def test_guesses_come_nearer_where_their_intervals_are_apart():
+    assert guesses._falls(guessed(3.0, 2.0, 1.0, 0.0, 5.0, trained=4))
+    assert not guesses._falls(guessed(3.0, 1.0, 2.0, 0.0, trained=4))
+    assert not guesses._falls(guessed(3.0, 1.0, 0.9, 0.0, trained=4))  # by less than chance
+
+
 # ---- Quantized weights ----------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("last, verdict", [(0.4, AGREES), (0.05, DISAGREES)])
@@ -285,6 +297,7 @@ LITTLE = {
            "WINDOWS": {"nrgpt-listops-30k": 300, "cem-kjv": 24}},
     paths: {"DEPTHS": {"nrgpt-listops-30k": (1, 5), "cem-kjv": (2, 3)}},
     quantization: {"DEPTHS": {"nrgpt-listops-30k": (1, 5, 10)}, "WINDOWS": {"nrgpt-listops-30k": 2}},
+    guesses: {"MODELS": {"nrgpt-shakespeare": (1, 2, 4, 8), "nrgpt-listops": (1, 2, 5)}},
 }
 
 
@@ -300,6 +313,9 @@ def test_a_claim_on_very_little(claim, ctx, monkeypatch):
         [found] = results["models"].values()
         assert found["items"] == 6 and len(found["rows"]) == 4
         assert all(row["any"]["value"] >= row[rule]["value"] for row in found["rows"] for rule in choose.RULES)
+    if claim is guesses:
+        # A model that is right in 99 of 100 answers predicts its worked chains, whose questions it has seen, nearly without loss.
+        assert results["models"]["nrgpt-listops"]["rows"][-1]["loss"]["value"] < 0.1
     if claim is samples:
         [found] = results["models"].values()
         assert all(pair["deep_cost"] <= pair["vote_cost"] for pair in found["pairs"]) and found["pairs"]

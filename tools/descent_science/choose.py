@@ -105,8 +105,7 @@ def in_depth_md(results):
 
 
 def _verdict(rule, rows):
-    """(settings in which the rule is surely better than a random choice, surely worse), of those where it can matter: some texts of a
-    question are right and others wrong."""
+    """(settings in which the rule is surely better than a random choice, surely worse)."""
     beside = [row[rule]["beside random"] for row in rows]
     return sum(one["low"] > 0 for one in beside), sum(one["high"] < 0 for one in beside)
 

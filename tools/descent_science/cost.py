@@ -90,7 +90,7 @@ def _draw(results):
     figure, axes = plot.panels([f"multiply-adds of one step, {size}" for size in told], width=5.5 * len(told))
     for one, models in zip(axes, told.values()):
         for which, (name, model) in enumerate(models.items()):
-            plot.curve(one, CONTEXTS, [_total(model, context) / 1e6 for context in CONTEXTS], label=name, which=which)
+            plot.curve(one, CONTEXTS, [_total(model, context) / 1e6 for context in CONTEXTS], label=name, which=which, line="--" if name == "GPT, a layer" else "-")  # as much as GPT_Rec_parallel's
         one.set_xscale("log", base=2)
         one.set_xticks(CONTEXTS, CONTEXTS)
         one.minorticks_off()

@@ -61,7 +61,7 @@ def section(results):
     models = results["models"]
     proven, learned = models[PROVEN], models[LEARNED]
     right = {name: models[name]["accuracy"][0] for name in (PROVEN, LEARNED)}
-    holds = all(_shares(proven, i) == (0, 0) for i in (0, -1))
+    holds = all(_shares(proven, i) == (0, 0) for i in range(results["halvings"] + 1))
     costs = scaling.wilson([right[LEARNED]])[1][0] > scaling.wilson([right[PROVEN]])[2][0]
     rises = _shares(learned, -1)[1]
     settle = all(told["relative_change"][-1][1] < told["relative_change"][0][1] / 4 for name, told in models.items() if name != "cem-kjv")
@@ -121,7 +121,7 @@ def _draw(results):
     right.set_xlabel("t, the step")
     left.set_ylabel("energy change, in units (middle half)")
     right.set_ylabel("|g(t+1) - g(t)| / |g(t)| (middle half)")
-    right.set_yscale("log")
+    plot.logarithmic(right.yaxis)
     left.legend(fontsize=8)
     right.legend(fontsize=8)
     return figure

@@ -56,7 +56,8 @@ def section(results):
         tables=[Table(("parameters", "model", "training loss", "95%", "validation loss", "95%", "gap", "NRGPT's gap less GPT's", "95%"),
                       [_row(run) for run in sorted(results["runs"], key=lambda run: (int(run["size"].rstrip("k")), run["family"] != "nrgpt"))])] if told else (),
         draw=(lambda: _draw(results)) if told else None, alt="training and validation loss of NRGPT and GPT against parameters, and their gaps",
-        missing=results["missing"])
+        missing=results["missing"],
+        notes=["One seed of each: how far training again would move a gap is in no interval here."] if told else ())
 
 
 def _said(told):

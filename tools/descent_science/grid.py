@@ -20,7 +20,6 @@ def section(results):
     one_sided = {"attention": cells[2, 1], "MLP": cells[1, 2]}
     gain = first["difference"]["loss"]  # of 1x1 above the trained 2x2
     helps = gain["low"] > 0
-    better = "the MLP" if one_sided["MLP"]["loss"] < one_sided["attention"]["loss"] else "attention"
     climbs = cells[MOST, MOST]["difference"]["loss"]["low"] > 0
     return Section(
         title="CEM's recursion inside a layer helps",
@@ -28,7 +27,8 @@ def section(results):
               "models of about 1e8 parameters.",
         found=f"`{results['model']}`, whose training batches drew both numbers from {results['trained_over'][0]} to {results['trained_over'][1]}, read at every pair up to {MOST} x {MOST} "
               f"on {count(first['predictions'])} held-out tokens. A second step in both sub-layers takes {gain['value']:.4f} nats off "
-              f"({interval(gain['low'], gain['high'])}). A step more of {better} alone does more than one of the other. The lowest loss is at "
+              f"({interval(gain['low'], gain['high'])}). Of the MLP alone it leaves {one_sided['MLP']['difference']['loss']['value']:+.4f} above 2x2, of attention alone "
+              f"{one_sided['attention']['difference']['loss']['value']:+.4f}. The lowest loss is at "
               f"{steps_label(best['steps'])}, and {MOST}x{MOST} is {cells[MOST, MOST]['difference']['loss']['value']:+.4f} above 2x2.",
         verdict=AGREES if helps else DISAGREES,
         why=(f"A second step helps this model; a third and a fourth {'cost' if climbs else 'add nothing'}." if helps
@@ -75,7 +75,7 @@ def _draw(results):
         plot.curve(right, list(sides), [d["value"] for d in told], [d["low"] for d in told], [d["high"] for d in told], label=label, which=which)
     right.axhline(0, color="#666666", linewidth=0.8)
     right.set_xticks(list(sides))
-    right.set_xlabel("T, steps (the other sub-layer at 1)")
+    right.set_xlabel("T, steps (alone: the other sub-layer at 1)")
     right.set_ylabel("loss above the trained T's, nats a token (95%)")
     right.legend()
     return figure

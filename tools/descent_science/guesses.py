@@ -3,9 +3,11 @@ import numpy as np
 
 from . import measures, plot
 from .section import AGREES, DISAGREES, IN_PART, NRGPT, Section, Table, count, interval, joined
+from .windows import judged
 
 SECONDS = 40
 MODELS = {"nrgpt-shakespeare": (1, 2, 3, 4, 5, 6, 8, 12), "nrgpt-listops": (1, 2, 3, 4, 5, 6, 8, 12), "cem-kjv": (1, 2, 3, 4)}
+PIECES = {"nrgpt-shakespeare": 16, "nrgpt-listops": 200, "cem-kjv": 16}  # windows of the context, or worked chains
 MEASURES = ("kl", "agreement", "rank", "loss")
 
 
@@ -14,47 +16,28 @@ def measure(ctx):
 
 
 def _model(ctx, model, steps):
-    windows = ctx.pick(16, 4)
-    source = model.items or model.text
-    return ctx.cached("guesses", [model.path, source], [steps, windows], lambda: _read(ctx, model, steps, windows))
+    pieces = ctx.pick(PIECES[model.name], 4)
+    return ctx.cached("guesses", [model.path, model.text or model.items], [steps, pieces], lambda: _read(ctx, model, steps, pieces))
 
 
-def _read(ctx, model, steps, windows):
+def _read(ctx, model, steps, pieces):
     with ctx.open(model.path) as opened:
         trained = max(opened.info.trained)
         depths = sorted({*steps, trained})
         found = {str(t): {measure: [] for measure in MEASURES} for t in depths}
         predictions = []
-        for ids in _windows(opened, model, windows):
-            counts = _answered(opened, ids) if model.items else np.ones(len(ids) - 1, bool)
-            logs = measures.log_softmax(opened.logits(ids[:-1], list(depths)))
-            end, targets = logs[depths.index(trained)], ids[1:].astype(int)
-            predictions.append(int(counts.sum()))
+        for ids, first in judged(model, opened, pieces):
+            logs = measures.log_softmax(opened.logits(ids[:-1], list(depths)))[:, first:]
+            end, targets = logs[depths.index(trained)], ids[first + 1:].astype(int)
+            predictions.append(len(targets))
             for t, log in zip(depths, logs):
                 target = log[np.arange(len(targets)), targets]
                 one = {"kl": measures.divergence(log, end), "agreement": log.argmax(axis=1) == end.argmax(axis=1),
                        "rank": 1 + (log > target[:, None]).sum(axis=1), "loss": -target}
                 for name, values in one.items():
-                    found[str(t)][name].append(float(values[counts].sum()))
+                    found[str(t)][name].append(float(values.sum()))
     rows = [{"t": int(t), **{name: measures.mean(sums, predictions) for name, sums in of.items()}} for t, of in found.items()]
-    return {"trained": trained, "predictions": sum(predictions), "windows": len(predictions), "rows": rows}
-
-
-def _windows(opened, model, windows):
-    """Token ids of so many windows of the context: of the held-out text, or of worked questions."""
-    context = opened.info.context
-    text = ",".join(model.worked(windows * context // 10)) if model.items else model.text.read_text(encoding="utf-8")[:windows * context * 8]
-    ids = opened.encode(text, parse_special=bool(model.items))
-    return [ids[i:i + context + 1] for i in range(0, min(len(ids) - context, windows * context), context)]
-
-
-def _answered(opened, ids):
-    """[len - 1] bool: the predicted tokens that work a question out, from behind its first = to <eos>; what it asks is random."""
-    inside, found = False, []
-    for one in ids.tolist():
-        found.append(inside)
-        inside = one != opened.tokenizer.eos and (inside or opened.piece(one).startswith(b"="))
-    return np.array(found[1:])
+    return {"trained": trained, "predictions": sum(predictions), "pieces": len(predictions), "rows": rows}
 
 
 def section(results):
@@ -62,7 +45,7 @@ def section(results):
     text = models["nrgpt-shakespeare"]
     by_t = {row["t"]: row for row in text["rows"]}
     trained = text["trained"]
-    falls = {name: _falls(told) for name, told in models.items()}
+    falls = {name: _falls(told) for name, told in models.items() if told["trained"] > 2}  # of T = 2 there is one step before T
     early = by_t[trained // 2]
     drift = text["rows"][-1]
     return Section(
@@ -80,26 +63,26 @@ def section(results):
         tables=[_table(name, told) for name, told in models.items()],
         draw=lambda: _draw(results),
         alt="KL of the predictions at t from those at the trained T, how often both find the same token likeliest, and the target's rank, against t",
-        notes=["KL with p_t first, mean over predictions of windows of the context; 95% intervals resample windows. Of `cem-kjv` t is the T of every "
-               "attention and MLP, since its layers have no reading of the whole in between. Of `nrgpt-listops` the predictions are those of the worked "
-               "chain; what a question asks is random."])
+        notes=["KL with p_t first, mean over predictions in pieces, each begun anew: windows of the context, of `nrgpt-listops` worked chains behind the question, which is "
+               "random; 95% intervals resample pieces. Of `cem-kjv` t is the T of every "
+               "attention and MLP, since its layers have no reading of the whole in between."])
 
 
 def _falls(told):
-    values = [row["kl"]["value"] for row in told["rows"] if row["t"] <= told["trained"]]
-    return all(a > b for a, b in zip(values, values[1:]))
+    """Whether KL falls from step to step before T, where it is 0; each below the interval of the step before."""
+    before = [row["kl"] for row in told["rows"] if row["t"] < told["trained"]]
+    return all(a["low"] > b["high"] for a, b in zip(before, before[1:]))
 
 
 def _list(falls):
-    there = [f"`{name}`" for name, falling in falls.items() if falling]
-    return joined(there) if len(there) < len(falls) else f"all {len(falls)}"
+    return joined(f"`{name}`" for name, falling in falls.items() if falling)
 
 
 def _table(name, told):
     return Table(("t", "KL(p_t \\|\\| p_T), nats", "95%", "same likeliest token", "95%", "target's mean rank", "95%", "loss"),
                  [(str(row["t"]), f"{row['kl']['value']:.4f}", _sides(row["kl"]), f"{row['agreement']['value']:.3f}", _sides(row["agreement"], ".3f"),
                    f"{row['rank']['value']:.3f}", _sides(row["rank"], ".3f"), f"{row['loss']['value']:.4f}") for row in told["rows"]],
-                 f"`{name}`, T = {told['trained']}, {count(told['predictions'])} predictions")
+                 f"`{name}`, T = {told['trained']}, {count(told['predictions'])} predictions in {told['pieces']} pieces")
 
 
 def _sides(told, form=".4f"):
@@ -111,14 +94,16 @@ def _draw(results):
     for which, (name, told) in enumerate(results["models"].items()):
         rows = told["rows"]
         for one, measure_name in zip(axes, ("kl", "agreement", "rank")):
-            shown = [row for row in rows if measure_name != "kl" or row["t"] != told["trained"]]  # 0 there
-            plot.curve(one, [row["t"] for row in shown], *([row[measure_name][side] for row in shown] for side in ("value", "low", "high")),
-                       label=f"{name}, T = {told['trained']}", which=which)
+            # KL is 0 at T, which a logarithmic axis has no place for: the line ends before it and begins behind it.
+            parts = [rows] if measure_name != "kl" else [[row for row in rows if row["t"] < told["trained"]], [row for row in rows if row["t"] > told["trained"]]]
+            for i, shown in enumerate(parts):
+                plot.curve(one, [row["t"] for row in shown], *([row[measure_name][side] for row in shown] for side in ("value", "low", "high")),
+                           label=None if i else f"{name}, T = {told['trained']}", which=which)
     for one, label in zip(axes, ("nats (95%)", "share of predictions (95%)", "mean rank (95%)")):
         plot.depths(one, sorted({row["t"] for told in results["models"].values() for row in told["rows"]}))
         one.set_xlabel("t, steps made")
         one.set_ylabel(label)
-    axes[0].set_yscale("log")
-    axes[2].set_yscale("log")
+    for one in (axes[0], axes[2]):
+        plot.logarithmic(one.yaxis)
     axes[1].legend(loc="lower right", fontsize=8)
     return figure

@@ -10,6 +10,8 @@ from .section import joined
 INTRODUCTION = """Two papers propose the models this server runs: NRGPT (arXiv 2512.16762) and CEM (arXiv 2605.07588). This page takes
 what they say of them, one claim at a time, to the small models that ship here, and says whether it holds. Each section has what the
 paper found, what we found with its numbers and 95% intervals, and a verdict that is computed from these numbers.
+An interval is of the data: other windows or questions might have given what it spans. What training again would change is told only where there
+are several seeds. And each is by itself: of forty comparisons of equals two leave out 0 by chance.
 
 The models here have up to a few million parameters and were trained in minutes on a processor; the papers' have up to hundreds of
 millions. What agrees here is seen again at small size; what does not need not be wrong at theirs. What a paper
@@ -66,7 +68,7 @@ def _measured(told, folder):
     period = begin if begin == end else f"{begin} to {end}"
     text = f"Measured {period} with `{told['version']}` on {told['machine']}, by"
     quick = "\n\n**A quick run: little of everything was measured, so intervals are wide.**" if told["quick"] else ""
-    return (f"{_paragraphs(text)}\n\n    python3 tools/science.py --descent build/release/descent\n\n" + _paragraphs(
+    return (f"{_paragraphs(text)}\n\n    .venv/bin/python tools/science.py --descent build/release/descent\n\n" + _paragraphs(
         f"Every number behind it is in [{folder}/results.json]({folder}/results.json); the command makes page, pictures and numbers anew.") +
         quick)
 

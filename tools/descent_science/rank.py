@@ -3,7 +3,7 @@ import numpy as np
 
 from . import measures, plot
 from .section import AGREES, DISAGREES, IN_PART, UNKNOWN, Section, Table, count, interval
-from .windows import chains, consecutive
+from .windows import judged
 
 SECONDS = 35
 MODELS = {"nrgpt-shakespeare": (1, 2, 4, 8, 16), "cem-kjv": (1, 2, 4, 8), "nrgpt-listops": (1, 2, 3, 5, 10)}
@@ -13,14 +13,6 @@ RESAMPLES = 300
 
 
 # ---- Energies and losses ----------------------------------------------------------------------------------------------------------
-
-def _windows(model, native, most):
-    """[(tokens, first position whose prediction counts)]. Of ListOps a question's digits are random, so what counts begins behind its
-    first `=`."""
-    if model.items is not None:
-        return [(ids, asked - 1) for ids, asked in chains(model, native, most)]
-    return [(ids, 0) for ids in consecutive(model, native, most)]
-
 
 def energies(run, native):
     """[T + 1, L] of one block, the energy at each t; [1, L] of layers that descend one after another, their ends summed up."""
@@ -80,7 +72,7 @@ def correlated(window, position, energy, loss, bins=BINS, resamples=RESAMPLES):
 
 def _measured(ctx, model, depths, most):
     with ctx.open(model.path) as native:
-        windows = _windows(model, native, most)
+        windows = judged(model, native, most)
         window, position, energy, loss = [], [], [], []
         for i, (ids, first) in enumerate(windows):
             e, nats = _read(native, ids, depths)

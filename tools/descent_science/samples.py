@@ -110,9 +110,10 @@ def section(results):
               f"{deep_below} of {below} pairs and the vote in {vote_below}; where they have as many, depth is surely better in {deep_at} of {at} "
               f"and the vote in {vote_at}. "
               + " ".join(f"The best of `{name}` here is {row['accuracy']['value']:.3f}, by {_way(row)}." for name, row in best.items()),
-        verdict=UNKNOWN if deep_below == vote_below == 0 else DISAGREES if not steps_win else IN_PART if vote_at > deep_at else AGREES,
+        verdict=UNKNOWN if deep_below == vote_below == 0 else DISAGREES if not steps_win else IN_PART if vote_at else AGREES,
         why="Below the trained T multiply-adds are better spent on steps than on samples" +
-            (", at the trained T on samples than on more steps." if vote_at > deep_at else ".") if steps_win else
+            (f"; at the trained T, where more steps lead past it, votes are surely better in {vote_at} pairs of {at} and steps in {deep_at}." if vote_at else ".")
+            if steps_win else
             "Votes are worth as much as steps even below the trained T.",
         tables=[Table(("model", "T", "n", "vote of n at T", "M mul-adds", "T'", "one at T'", "M mul-adds", "vote less one", "95%, paired"),
                       rows)],

@@ -25,9 +25,9 @@ def section(results):
         title="NRGPT's loss on Shakespeare falls as the block is applied more often",
         paper=f"{NRGPT} replaces a transformer's layers by one block that is applied T times, and says that this does well on the characters of "
               "Shakespeare. Its models are trained at one T and read there.",
-        found=f"One model, `{results['model']}`, read at every T on {count(first['predictions'])} held-out characters. From T = 1 to T = {best['steps']} "
+        found=f"One model, `{results['model']}`, read at every T on the first {count(first['predictions'])} held-out characters. From T = 1 to T = {best['steps']} "
               f"the loss falls by {first['loss'] - best['loss']:.3f} nats, from {first['loss']:.3f} to {best['loss']:.3f}. Each training batch drew T "
-              f"from {low} to {high}; " + (f"past that every further step makes it worse, to {last['loss']:.3f} at T = {last['steps']}, while r_t goes on "
+              f"from {low} to {high}; " + (f"past that it rises again, to {last['loss']:.3f} at T = {last['steps']}, while r_t goes on "
                                            "falling: the states settle, but somewhere else." if climbs else "past that it stays about there."),
         verdict=DISAGREES if not falls else IN_PART if climbs else AGREES,
         why="Depth buys loss " + ("up to the depths that a model was trained at" if falls else "nowhere clearly here")

@@ -18,6 +18,14 @@ def spread(model, native, count, length):
     return [ids[i * far:i * far + length] for i in range(count)]
 
 
+def judged(model, native, most):
+    """[(tokens, first position whose prediction counts)]: pieces of the model's context, or worked chains, each begun anew. A question's
+    digits are random, so of a chain what counts begins behind its first `=`."""
+    if model.items is not None:
+        return [(ids, asked - 1) for ids, asked in chains(model, native, most)]
+    return [(ids, 0) for ids in consecutive(model, native, most)]
+
+
 def consecutive(model, native, count):
     """The first pieces of the model's context, each with one token more that is only predicted."""
     ids, context = native.encode(model.text.read_text(encoding="utf-8")), native.info.context

@@ -43,6 +43,10 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, HERE)
+try:
+    import numpy  # noqa: F401
+except ImportError:
+    sys.exit("baselines.py: numpy is missing; Debian's python3-torch has it with PyTorch")
 from descent_train import cost, plan  # noqa: E402
 from descent_train.data import DataError, read_text, split_text  # noqa: E402
 from descent_train.engine import Engine  # noqa: E402

@@ -40,7 +40,7 @@ static void print_heading(void)
 {
     const char *bold = terminal_style_on(stdout, STYLE_BOLD), *plain = terminal_style_on(stdout, STYLE_PLAIN);
     printf("\n%s%-10s%8s%7s %-10s%28s%11s%10s%10s%10s%10s%10s%s\n", bold, "", "context", "batch", "T", "tokens/s", "ms a round",
-           "G m-adds/s", "weights,", "read peak", "memory", "compute", plain);
+           "G madds/s", "weights,", "read peak", "memory", "compute", plain);
     printf("%-10s%8s%7s %-10s%28s%11s%10s%10s%10s%10s%10s\n", "", "", "", "", "median (least..most)", "", "", "GB/s", "GB/s",
            "share", "share");
 }

@@ -1,8 +1,8 @@
 """What the history policies and prompt_steps cost the shipped models and what they save: loss or exact answers, memory of a
 token, and speed, as tables put into docs/depth.md, between its marks.
 
-    python3 tools/history_table.py
-    python3 tools/history_table.py --models nrgpt-listops --print
+    .venv/bin/python tools/history_table.py
+    .venv/bin/python tools/history_table.py --models nrgpt-listops --print
 
 Of a text the first half of each window of the model's context is the prompt; the loss is that of the tokens behind it. Of
 questions a prompt is a prompt. Bytes are what the cache holds of the text, pages of f32. Reading is the prompt's tokens a second,

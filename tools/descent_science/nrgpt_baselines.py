@@ -1,7 +1,7 @@
 """NRGPT beside GPT and GPT_Rec_parallel at equal parameters, inference and training."""
 from . import baselines
 from .families import sure
-from .section import AGREES, DISAGREES, IN_PART, NRGPT
+from .section import AGREES, DISAGREES, IN_PART, NRGPT, UNKNOWN
 
 SECONDS = 60
 REFERENCE = "nrgpt"
@@ -26,11 +26,11 @@ def _judge(results):
         f"{baselines.NAMES[family]}: " + ", ".join(f"{baselines.said(told[family, matched])} at equal {matched}" for matched in baselines.MATCHES)
         for family in ("gpt-rec-parallel", "gpt")) + "."
     if recurrent is None:
-        return found, "cannot tell", "GPT_Rec_parallel of as many parameters is not there."
+        return found, UNKNOWN, "GPT_Rec_parallel of as many parameters is not there."
     share = recurrent["value"] / baselines.group(results, REFERENCE)["loss"]["value"]
     above = sure(recurrent, 1)
-    verdict = AGREES if not above else IN_PART if share <= SPREAD else DISAGREES
+    verdict = (AGREES if share <= SPREAD else UNKNOWN) if not above else IN_PART if share <= SPREAD else DISAGREES
     return found, verdict, (
-        "At equal parameters NRGPT's loss is " + ("not above" if not above else f"{share:.1%} above") + " GPT_Rec_parallel's"
+        "At equal parameters NRGPT's loss is " + ("not surely above" if not above else f"{share:.1%} above") + " GPT_Rec_parallel's"
         + (f", {'within' if share <= SPREAD else 'and more than'} the {SPREAD:.1%} by which the paper's own runs spread" if above else "")
         + (f"; it is {'below' if layered['value'] < 0 else 'above'} that of a GPT of as many parameters." if layered else "."))

@@ -195,7 +195,8 @@ def show(a, trainer):
 def work(a, trainer):
     """Trains what is to do; returns the names of runs that failed."""
     todo = [run for run in a.chosen if not trainer.index.has(run)]
-    print(f"{len(a.chosen) - len(todo)} of {len(a.chosen)} runs are in the index", file=sys.stderr)
+    minutes = sum(map(plan.seconds, todo)) / 60
+    print(f"{len(a.chosen) - len(todo)} of {len(a.chosen)} runs are in the index; the others take about {minutes:.0f} minutes of a core", file=sys.stderr)
     began, done, failed = time.monotonic(), 0.0, []
     for number, run in enumerate(todo, 1):
         try:

@@ -375,15 +375,15 @@ static void page_exchange(page *a, page *b)
     take_computed(b, &kept);
 }
 
-/* True where a token that stands at `total` in a stands past it in b: its logits could no longer be read. */
-static bool page_outruns(const page *b, const page *a, uint32_t total)
+/* True where a token that stands at its total in a stands past it in b: its logits could no longer be read. */
+static bool page_outruns(const page *b, const page *a, const uint32_t totals[PAGE_TOKENS])
 {
     for (int i = 0; i < PAGE_TOKENS; i++)
-        if (a->progress[i] == total && b->progress[i] > total) return true;
+        if (a->progress[i] == totals[i] && b->progress[i] > totals[i]) return true;
     return false;
 }
 
-page *page_publish(descent_cache *cache, page *p, page *parent, const page_seed *seed, uint32_t total)
+page *page_publish(descent_cache *cache, page *p, page *parent, const page_seed *seed, const uint32_t totals[PAGE_TOKENS])
 {
     page *equal = page_find(cache, parent, seed, p->tokens);
     if (!equal) {
@@ -397,7 +397,7 @@ page *page_publish(descent_cache *cache, page *p, page *parent, const page_seed 
         return p;
     }
     if (page_covers(equal, p)) {
-        if (page_outruns(equal, p, total)) return p;
+        if (page_outruns(equal, p, totals)) return p;
         page_hold(cache, equal);
     } else {
         if (equal->worker || !page_covers(p, equal)) return p;

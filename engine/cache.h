@@ -29,7 +29,7 @@ typedef struct page_seed {
     descent_depth depth; /* zero where tokens are deepened: planes serve every depth */
     descent_motion motion;
     descent_solver solver;
-    descent_exit exit; /* all zero where no token of the page may stop early */
+    descent_exit exit;       /* all zero where no token of the page may stop early */
     descent_history history; /* of history_seed */
     uint64_t share_group;
 } page_seed;
@@ -153,7 +153,7 @@ page *page_find(const descent_cache *cache, const page *parent, const page_seed 
 
 /* Publishes a full, finished page behind a published parent. Where an equal one is published already, the caller's user moves
  * to it (it first receives what `p` has more of, unless a batch is working on it), but not where tokens are deeper there than
- * the `total` row steps at which the caller reads them: returns the page the caller holds from now on, published or not. */
-page *page_publish(descent_cache *cache, page *p, page *parent, const page_seed *seed, uint32_t total);
+ * the row steps `totals` at which the caller reads them: returns the page the caller holds from now on, published or not. */
+page *page_publish(descent_cache *cache, page *p, page *parent, const page_seed *seed, const uint32_t totals[PAGE_TOKENS]);
 
 #endif

@@ -49,7 +49,9 @@ void sequence_publish(descent_sequence *s, bool last)
         if (!p->published) {
             if (p->worker) return;
             page_seed seed = sequence_seed(s, b);
-            p = page_publish(s->cache, p, parent, &seed, sequence_total(s, end - 1));
+            uint32_t totals[PAGE_TOKENS]; /* a prompt may end within the page */
+            for (size_t i = 0; i < PAGE_TOKENS; i++) totals[i] = sequence_total(s, b * PAGE_TOKENS + i);
+            p = page_publish(s->cache, p, parent, &seed, totals);
             s->pages[b] = p;
             if (!p->published) return;
         }

@@ -356,6 +356,24 @@ static void another_depth_is_as_if_asked_at_once(void **state)
     }
 }
 
+/* Who has fewer steps of a prompt keeps his own page where somebody's is deeper: the prompt's logits are still to be read. */
+static void a_deeper_prompt_of_others_leaves_logits_alone(void **state)
+{
+    (void)state;
+    paged s = set_up(613, 0);
+    descent_sequence *sequences[2];
+    for (uint32_t i = 0; i < 2; i++) { /* the prompt ends within the first page */
+        descent_sequence_options how = {.depth = {{2}}, .history = {.prompt_steps = 7 - 3 * i, .prompt = 20}};
+        sequences[i] = drive_sequence_as(s.cache, &how, s.tokens, TEXT);
+    }
+    for (size_t i = 0; i < 2; i++) drive_finish(s.batch, sequences[i]);
+    float *logits = test_alloc(descent_model_describe(s.engine)->vocab, sizeof *logits);
+    for (size_t position = 0; position < TEXT; position++) drive_logits(s.batch, sequences[1], position, logits);
+    free(logits);
+    for (size_t i = 0; i < 2; i++) descent_sequence_destroy(sequences[i]);
+    paged_down(&s);
+}
+
 /* Whole pages that a sequence of the first `count` tokens found. */
 static size_t found(const paged *s, uint16_t T, descent_history history, size_t count)
 {
@@ -548,6 +566,7 @@ int main(void)
                                        cmocka_unit_test(who_looks_late_sees_the_same),
                                        cmocka_unit_test(interrupted_descents_go_on),
                                        cmocka_unit_test(another_depth_is_as_if_asked_at_once),
+                                       cmocka_unit_test(a_deeper_prompt_of_others_leaves_logits_alone),
                                        cmocka_unit_test(last_states_are_shared_at_equal_depths),
                                        cmocka_unit_test(a_second_turn_finds_the_first_prompt_alone),
                                        cmocka_unit_test(memory_is_as_reckoned),

@@ -170,7 +170,7 @@ def test_what_is_no_index_is_refused(tmp_path, content):
 
 def test_texts_are_kept_once(empty, tmp_path):
     known = empty.keep(TEXT.read_bytes(), "shakespeare.val.txt")
-    assert (tmp_path / "science" / known).resolve() == TEXT
+    assert (tmp_path / "science" / known).samefile(TEXT)  # also before anything is in the index's directory
     assert empty.keep(b"new", "some.txt") == empty.keep(b"new", "some.txt") == os.path.join("data", "some.txt")
     assert (tmp_path / "science" / "data" / "some.txt").read_bytes() == b"new"
     with pytest.raises(DataError, match="some.txt: not what"):
@@ -206,6 +206,14 @@ def test_what_is_in_the_index_is_not_trained_again(tmp_path, monkeypatch, capsys
     with pytest.raises(SystemExit) as wrong:
         baselines.main(["--only", "nothing-like-it"])
     assert wrong.value.code == 2
+
+
+def test_what_cannot_be_converted_is_not_trained(tmp_path, monkeypatch):
+    (tmp_path / "convert.py").write_text("import sys; sys.exit('convert.py: gguf is missing')")
+    monkeypatch.setattr(baselines, "CONVERT", str(tmp_path / "convert.py"))
+    monkeypatch.setattr(baselines.Trainer, "train", lambda self, run: pytest.fail("trained"))
+    with pytest.raises(SystemExit, match="gguf is missing"):
+        baselines.main(["--runs", str(tmp_path / "runs"), "--to", str(tmp_path / "to"), "--only", "listops-nrgpt-10k-1"])
 
 
 def test_a_text_that_is_not_there_is_said(tmp_path, capsys):

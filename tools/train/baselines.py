@@ -42,6 +42,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
+CONVERT = os.path.join(ROOT, "tools", "convert.py")
 sys.path.insert(0, HERE)
 try:
     import numpy  # noqa: F401
@@ -132,10 +133,16 @@ class Trainer:
         with open(spent, encoding="ascii") as file:
             return sum(map(float, file))
 
+    def can_convert(self):
+        """Raises what convert.py would say behind the training: that packages it needs are missing."""
+        done = subprocess.run([sys.executable, CONVERT, "--help"], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise DataError(done.stderr.strip())
+
     def convert(self, run):
         """The run's model as GGUF; returns its path."""
         out = self.path(run.name + ".gguf")
-        words = [sys.executable, os.path.join(ROOT, "tools", "convert.py"), os.path.join(self.path(run.name), "model"), out,
+        words = [sys.executable, CONVERT, os.path.join(self.path(run.name), "model"), out,
                  "--type", "f16", "--name", run.name]
         if Child(words, self.runs, self.log(run)).status:
             raise DataError(f"convert.py failed; {self.log(run)} says why")
@@ -197,6 +204,8 @@ def work(a, trainer):
     todo = [run for run in a.chosen if not trainer.index.has(run)]
     minutes = sum(map(plan.seconds, todo)) / 60
     print(f"{len(a.chosen) - len(todo)} of {len(a.chosen)} runs are in the index; the others take about {minutes:.0f} minutes of a core", file=sys.stderr)
+    if todo:
+        trainer.can_convert()
     began, done, failed = time.monotonic(), 0.0, []
     for number, run in enumerate(todo, 1):
         try:

@@ -56,6 +56,7 @@ class Index:
 
     def keep(self, content, name):
         """The path, from the index, of a file with this content: one that models are measured on already, or a new one."""
+        os.makedirs(self.directory, exist_ok=True)  # a path from there leads nowhere while it is not
         for known in sorted(os.listdir(self.data)):
             path = os.path.join(self.data, known)
             if os.path.getsize(path) == len(content):

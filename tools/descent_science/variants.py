@@ -39,7 +39,7 @@ def section(results):
               "than preconditioners.",
         found=found, verdict=verdict,
         why="Not everything is trained that would tell." if verdict == UNKNOWN else
-            " ".join(f"{words[name].capitalize()} {'lowers the loss in every seed.' if state else 'does not clearly lower the loss.'}" for name, state in known.items()),
+            " ".join(f"{words[name].capitalize()} {'lowers the loss' + _seeds(variants[name]) + '.' if state else 'does not clearly lower the loss.'}" for name, state in known.items()),
         tables=[_table(variants, names, title) for names, title in ((DIAGONALS, "diagonal"), (PRECONDITIONERS, "preconditioner")) if len(_there(variants, names)) > 1],
         draw=(lambda: _draw(variants)) if len(variants) > 1 else None,
         alt="loss of tiny CEMs by diagonal and by preconditioner, each seed beside their mean", missing=results["missing"])
@@ -51,8 +51,14 @@ def _worse(variant):
     return families.sure(told, 1) if told else None
 
 
+def _seeds(variant):
+    """In how many seeds, for a sentence."""
+    number = len(variant["less_reference"]["seeds"])
+    return " (of one seed)" if number == 1 else f" in each of {number} seeds"
+
+
 def _said(told):
-    return f"{told['value']:+.4f} ({interval(told['low'], told['high'], '+.4f')}; seeds {families.seeds_cell(told['seeds'], '+.3f')})"
+    return f"{told['value']:+.4f} ({interval(told['low'], told['high'], '+.4f')}; {'; seeds ' + families.seeds_cell(told['seeds'], '+.3f') if len(told['seeds']) > 1 else ''})"
 
 
 def _more(variants):

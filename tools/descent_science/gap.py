@@ -1,6 +1,6 @@
 """Training and validation loss against size: NRGPT and GPT of as many parameters."""
 from . import families, plot, scaling
-from .section import AGREES, DISAGREES, NRGPT, UNKNOWN, Section, Table, count, interval
+from .section import AGREES, DISAGREES, IN_PART, NRGPT, UNKNOWN, Section, Table, count, interval
 
 SECONDS = 40
 EXPERIMENT = "gap"
@@ -38,8 +38,10 @@ def section(results):
     smaller = [run for run in told if run["gap_less_gpt"]["high"] < 0]
     larger = [run for run in told if run["gap_less_gpt"]["low"] > 0]
     largest = max(told, key=lambda run: run["parameters"], default=None)
-    verdict = UNKNOWN if len(told) < 3 else AGREES if largest in smaller and not larger else DISAGREES if largest in larger else UNKNOWN
     pairs = {run["size"]: run for run in results["runs"] if run["family"] == "gpt"}
+    learned_less = largest and largest["validation"]["low"] > pairs[largest["size"]]["validation"]["high"]
+    verdict = (UNKNOWN if len(told) < 3 else (IN_PART if learned_less else AGREES) if largest in smaller and not larger else
+               DISAGREES if largest in larger else UNKNOWN)
     return Section(
         title="NRGPT overfits less than a GPT of its size",
         paper=f"{NRGPT} observes that its models may be more resistant to overfitting than transformers: at larger sizes on Shakespeare the training loss stays closer "
@@ -50,7 +52,9 @@ def section(results):
                f"{len(smaller)} and clearly larger at {len(larger)}. A gap says something of overfitting only beside the losses: a model that has learned less has a "
                "smaller one too.") if told else "The runs that would tell are not trained yet.",
         verdict=verdict,
-        why={AGREES: "NRGPT's gap is smaller at the largest size, and nowhere larger.", DISAGREES: "NRGPT's gap is larger at the largest size.",
+        why={AGREES: "NRGPT's gap is smaller at the largest size, and nowhere larger.",
+             IN_PART: "NRGPT's gap is smaller at the largest size, and nowhere larger; but its validation loss there is above GPT's: it has learned less, which "
+                      "makes a gap smaller by itself.", DISAGREES: "NRGPT's gap is larger at the largest size.",
              UNKNOWN: "Too few sizes are trained." if len(told) < 3 else "The gaps differ by less than their intervals where it matters, at the largest size: these runs "
                       "are too short for either to overfit."}[verdict],
         tables=[Table(("parameters", "model", "training loss", "95%", "validation loss", "95%", "gap", "NRGPT's gap less GPT's", "95%"),

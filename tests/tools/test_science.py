@@ -46,12 +46,24 @@ def shelved(shelf, tmp_path):
     return shutil.copytree(shelf, tmp_path / "models")
 
 
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    """Where measurements of `shelf` are kept."""
+    return tmp_path_factory.mktemp("work")
+
+
 def science(models_folder, out, *options):
-    """The command; what it wrote: (results.json, page)."""
-    done = subprocess.run([sys.executable, ROOT / "tools/science.py", "--descent", BINARY, "--models", models_folder, "--out", out, "--quick", *options],
-                          capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    """The command, in this process; what it wrote: (results.json, page)."""
+    command.main([str(word) for word in ("--descent", BINARY, "--models", models_folder, "--out", out, "--quick", *options)])
     return json.loads((out.with_suffix("") / "results.json").read_text()), out.read_text()
+
+
+def refused(*options):
+    """What the command says when it ends without doing what was asked."""
+    with pytest.raises(SystemExit) as ended:
+        command.main(list(map(str, options)))
+    assert isinstance(ended.value.code, str)
+    return ended.value.code
 
 
 def told(model, text, *options):
@@ -75,9 +87,12 @@ def index(folder, *runs):
 
 # ---- The command
 
-def test_the_page_has_the_numbers_of_the_program(shelf, tmp_path):
+def test_the_page_has_the_numbers_of_the_program(shelf, work, tmp_path):
     """Every row of results.json is what `descent scale` says of the same text, and the page's table what results.json has."""
-    found, text = science(shelf, tmp_path / "page.md", "--only", "shakespeare", "--only", "grid", "--work", tmp_path / "work")
+    done = subprocess.run([sys.executable, ROOT / "tools/science.py", "--descent", BINARY, "--models", shelf, "--out", tmp_path / "page.md", "--quick",
+                           "--only", "shakespeare", "--only", "grid", "--work", work], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and re.search(r"\[\d+:\d\d, about \d+:\d\d left\] grid: descent scale cem-kjv", done.stderr), done.stderr
+    found, text = json.loads((tmp_path / "page/results.json").read_text()), (tmp_path / "page.md").read_text()
     beginning = tmp_path / "beginning.txt"
     for claim, name, characters, steps in (("shakespeare", "nrgpt-shakespeare", 6000, "1,2,3,4,5,6,8,12,16"), ("grid", "cem-kjv", 2000, "1-4x1-4")):
         beginning.write_text(TEXT[:characters])
@@ -98,29 +113,26 @@ def test_the_page_has_the_numbers_of_the_program(shelf, tmp_path):
     assert min(times) in text and max(times) in text
 
 
-def test_one_claim_again_leaves_the_others(shelf, tmp_path):
+def test_one_claim_again_leaves_the_others(shelf, work, tmp_path):
     out = tmp_path / "page.md"
-    before, _ = science(shelf, out, "--only", "shakespeare", "--only", "grid", "--work", tmp_path / "work")
+    before, _ = science(shelf, out, "--only", "grid", "--only", "shakespeare", "--work", work)
+    assert list(before["results"]) == ["shakespeare", "grid"]
     changed = json.loads(json.dumps(before))
     changed["results"]["grid"]["rows"][0]["loss"] = 77.0
     (out.with_suffix("") / "results.json").write_text(json.dumps(changed))
-    after, text = science(shelf, out, "--only", "shakespeare", "--work", tmp_path / "work")
+    after, text = science(shelf, out, "--only", "shakespeare", "--work", work)
     assert after["results"]["shakespeare"] == before["results"]["shakespeare"]
     assert after["results"]["grid"]["rows"][0]["loss"] == 77.0
-    done = subprocess.run([sys.executable, ROOT / "tools/science.py", "--descent", BINARY, "--models", shelf, "--out", out, "--only", "shakespeare"],
-                          capture_output=True, text=True)
-    assert done.returncode == 1 and "measure all" in done.stderr and out.read_text() == text
+    assert "measure all" in refused("--descent", BINARY, "--models", shelf, "--out", out, "--only", "shakespeare") and out.read_text() == text
 
 
 def test_what_is_not_there_is_said_in_a_line(shelf, tmp_path):
     for options, message in ((["--descent", tmp_path / "none"], f"{tmp_path / 'none'}: No such file"),
                              (["--descent", BINARY, "--models", tmp_path, "--only", "grid"], "cem-kjv")):
-        done = subprocess.run([sys.executable, ROOT / "tools/science.py", "--out", tmp_path / "page.md", *options], capture_output=True, text=True)
-        assert done.returncode == 1 and message in done.stderr and "Traceback" not in done.stderr
+        assert message in refused("--out", tmp_path / "page.md", *options)
     (tmp_path / "page").mkdir(exist_ok=True)
     (tmp_path / "page" / "results.json").write_text('{"descent_science": 99}')
-    done = subprocess.run([sys.executable, ROOT / "tools/science.py", "--render", "--out", tmp_path / "page.md"], capture_output=True, text=True)
-    assert done.returncode == 1 and "expected 1" in done.stderr and not (tmp_path / "page.md").exists()
+    assert "expected 1" in refused("--render", "--out", tmp_path / "page.md") and not (tmp_path / "page.md").exists()
 
 
 # ---- What was measured before

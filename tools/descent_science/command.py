@@ -71,6 +71,8 @@ def measure(ctx, names, told, progress):
         told["results"][name] = results
         told["measured"][name] = {"from": min(one["at"] for one in stamps), "to": max(one["at"] for one in stamps),
                                   "load": max(one["load"] for one in stamps), "seconds": round(time.monotonic() - began, 1)}
+    for part in ("results", "measured"):
+        told[part] = {name: told[part][name] for name in CLAIMS if name in told[part]}
 
 
 def written(told, out):

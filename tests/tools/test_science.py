@@ -306,6 +306,14 @@ def committed():
     return json.loads(RESULTS.read_text())
 
 
+def same_picture(one, other):
+    """Two drawings of the same: another processor may round a coordinate's last digit otherwise, and so name a shape otherwise."""
+    number, name = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?"), r"\b[mpC](?:[0-9a-f]{10}|\d+_\d+_[0-9a-f]{10})\b|base64,[^\"]*"
+    one, other = (re.sub(name, "shape", text) for text in (one, other))
+    pairs = zip(number.findall(one), number.findall(other))
+    return number.sub("", one) == number.sub("", other) and all(abs(float(x) - float(y)) < 1e-3 for x, y in pairs)
+
+
 def test_the_page_is_what_its_numbers_render_to(committed, tmp_path):
     """docs/science.md and its pictures are written from docs/science/results.json and by nobody's hand."""
     command.written(committed, tmp_path / "science.md")
@@ -313,7 +321,8 @@ def test_the_page_is_what_its_numbers_render_to(committed, tmp_path):
     drawn = {path.name for path in (tmp_path / "science").iterdir()}
     assert drawn == {path.name for path in RESULTS.parent.iterdir()}
     for name in drawn:
-        assert (tmp_path / "science" / name).read_text() == (RESULTS.parent / name).read_text(), name
+        again, there = ((folder / name).read_text() for folder in (tmp_path / "science", RESULTS.parent))
+        assert again == there if name.endswith(".json") else same_picture(again, there), name
 
 
 def test_the_page_has_every_claim(committed):

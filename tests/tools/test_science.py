@@ -308,7 +308,7 @@ def committed():
 
 def same_picture(one, other):
     """Two drawings of the same: another processor may round a coordinate's last digit otherwise, and so name a shape otherwise."""
-    number, name = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?"), r"\b[mpC](?:[0-9a-f]{10}|\d+_\d+_[0-9a-f]{10})\b|base64,[^\"]*"
+    number, name = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?"), r"\b(?:[mpC]|image)(?:[0-9a-f]{10}|\d+_\d+_[0-9a-f]{10})\b|base64,[^\"]*"
     one, other = (re.sub(name, "shape", text) for text in (one, other))
     pairs = zip(number.findall(one), number.findall(other))
     return number.sub("", one) == number.sub("", other) and all(abs(float(x) - float(y)) < 1e-3 for x, y in pairs)

@@ -81,7 +81,7 @@ def section(results):
               f"At equal cost {len(better)} of {len(exits)} have a lower loss than fixed T by more than chance; best is `{best}`: "
               f"{exits[best]['loss']:.4f} nats for {exits[best]['steps_a_token']:.2f} steps a token, {-told['value']:.4f} less than fixed T at that cost "
               f"({interval(told['low'], told['high'], '+.4f')}). The best fixed T is {lowest.removeprefix('T = ')} with {fixed[lowest]['loss']:.4f}. Where the best T is not known exits "
-              f"are worth more: of the {points[last]['loss']:.4f} that T = {MOST} has `{near}` makes {exits[near]['loss']:.4f} in {exits[near]['steps_a_token']:.2f} steps. By the clock criteria do worse than by their steps: `{best}` takes "
+              f"are worth more: of the {points[last]['loss']:.4f} that T = {MOST} has `{near}` makes {exits[near]['loss']:.4f} in {exits[near]['steps_a_token']:.2f} steps. By the clock `{best}` takes "
               f"{exits[best]['time_by_trained']:.2f} of the time of T = 4, where T = 2 takes {points['T = 2']['time_by_trained']:.2f} and T = 3 {points['T = 3']['time_by_trained']:.2f}.",
         verdict=AGREES if better and cheaper else IN_PART if better else DISAGREES,
         why=(f"`{cheaper[0]}` has the loss of the best fixed T for less." if better and cheaper else

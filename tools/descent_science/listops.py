@@ -147,7 +147,7 @@ def _draw(results):
         of = sorted((one for one in results["sizes"] if one["family"] == family), key=lambda one: one["parameters"])
         if of:
             plot.curve(sizes, [one["parameters"] / 1e3 for one in of], *wilson(of), label=f"{label}, shorter runs", which=which, line="")
-    sizes.legend(fontsize=8)
+    sizes.legend(fontsize=8, loc="lower right", bbox_to_anchor=(1, 0.06))
     plot.logarithmic(sizes.xaxis)
     sizes.set_xlabel("parameters, thousands")
     sizes.set_ylabel("exact match (95%)")

@@ -58,7 +58,7 @@ def _seeds(variant):
 
 
 def _said(told):
-    return f"{told['value']:+.4f} ({interval(told['low'], told['high'], '+.4f')}; {'; seeds ' + families.seeds_cell(told['seeds'], '+.3f') if len(told['seeds']) > 1 else ''})"
+    return f"{told['value']:+.4f} ({interval(told['low'], told['high'], '+.4f')}{'; seeds ' + families.seeds_cell(told['seeds'], '+.3f') if len(told['seeds']) > 1 else ''})"
 
 
 def _more(variants):

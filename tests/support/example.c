@@ -5,6 +5,18 @@
 
 #include <stdlib.h>
 
+/* What the reference is asked of an example that is drawn. */
+static reference_request asked(const example *e, const example_wish *wish)
+{
+    return (reference_request){.tokens = e->tokens,
+                               .count = e->count,
+                               .depth = e->depth,
+                               .motion = wish->motion,
+                               .solver = wish->solver,
+                               .history = e->history,
+                               .round_page = wish->round_page};
+}
+
 example example_draw(uint64_t seed, const example_wish *wish)
 {
     example e = {.r = rng_seeded(seed)};
@@ -19,13 +31,7 @@ example example_draw(uint64_t seed, const example_wish *wish)
         e.tokens = random_tokens(&e.r, &e.model, e.count);
         e.history = wish->history;
         if (e.history.policy == DESCENT_HISTORY_OWN && e.history.prompt_steps > 0) e.history.prompt_steps += e.depth.steps[0];
-        reference_request request = {.tokens = e.tokens,
-                                     .count = e.count,
-                                     .depth = e.depth,
-                                     .motion = wish->motion,
-                                     .solver = wish->solver,
-                                     .history = e.history,
-                                     .round_page = wish->round_page};
+        reference_request request = asked(&e, wish);
         e.expected = reference_compute(&e.model, &request);
         bool accepted = !wish->accept || wish->accept();
         if (accepted && reference_sensitivity(&e.model, &request, &e.expected) < 0.03) break;
@@ -36,13 +42,7 @@ example example_draw(uint64_t seed, const example_wish *wish)
     compare_about("seed %llu, %s, %zu tokens at depth %u,%u", (unsigned long long)seed, test_model_words(&e.model), e.count,
                   e.depth.steps[0], e.depth.steps[1]);
     if (e.model.weight >= TEST_Q8_0) {
-        reference_request request = {.tokens = e.tokens,
-                                     .count = e.count,
-                                     .depth = e.depth,
-                                     .motion = wish->motion,
-                                     .solver = wish->solver,
-                                     .history = e.history,
-                                     .round_page = wish->round_page};
+        reference_request request = asked(&e, wish);
         e.allowed = rounding_of(&e.model, &request, &e.expected);
     }
     e.engine = drive_open_test_model(&e.model);

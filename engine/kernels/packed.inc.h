@@ -91,41 +91,42 @@ PACKED_INLINE ints start_of(number_type type, const int32_t start[2])
     return type == NUMBER_Q4_K ? splat_ints(0) : spread_ints(start);
 }
 
-/* Cells (i, j) and (i + 2, j), i < 2, turned or not. */
-PACKED_INLINE void load_pair(number_type type, const uint8_t *block, size_t i, size_t j, bool turned, cell w[2])
-{
-    if (type == NUMBER_Q8_0) {
-        for (size_t k = 0; k < 2; k++) {
-            w[k] = byte_cell(block + (j * SETS + i + 2 * k) * PACKED_CELL);
-            if (turned) w[k] = turn(w[k]);
-        }
-        return;
-    }
-    cell both = load_cell(block + (j * 2 + i) * PACKED_CELL);
-    if (turned) both = turn(both);
-    w[0] = lower(both);
-    w[1] = upper(both);
-    if (type != NUMBER_Q6_K) return;
-    cell crumbs = load_cell(block + PACKED_CRUMBS + j * PACKED_CELL);
-    if (turned) crumbs = turn(crumbs);
-    for (size_t k = 0; k < 2; k++) w[k] = with_crumb(w[k], crumbs, (int)(i + 2 * k));
-}
-
 /* A block's cells as bytes: cell (i, j). */
 typedef struct block_cells {
     cell cell[SETS][SETS];
 } block_cells;
 
-PACKED_INLINE block_cells load_block(number_type type, const uint8_t *weights, bool turned)
+/* A line of weights. What lies `ahead` bytes further on is asked for, one line for each that is loaded: those of a whole block
+ * at once would wait for each other. */
+PACKED_INLINE cell load_line(const uint8_t *from, size_t ahead, bool turned)
+{
+    __builtin_prefetch(from + ahead);
+    cell c = load_cell(from);
+    return turned ? turn(c) : c;
+}
+
+/* Of cells that share lines, (i, j) and (i + 2, j), i < 2. */
+PACKED_INLINE void load_shared(number_type type, const uint8_t *block, size_t j, size_t ahead, bool turned, block_cells *w)
+{
+    for (size_t i = 0; i < 2; i++) {
+        cell both = load_line(block + (j * 2 + i) * PACKED_CELL, ahead, turned);
+        w->cell[i][j] = lower(both);
+        w->cell[i + 2][j] = upper(both);
+    }
+    if (type != NUMBER_Q6_K) return;
+    cell crumbs = load_line(block + PACKED_CRUMBS + j * PACKED_CELL, ahead, turned);
+    for (size_t i = 0; i < SETS; i++) w->cell[i][j] = with_crumb(w->cell[i][j], crumbs, (int)i);
+}
+
+/* All of them, turned or not. */
+PACKED_INLINE block_cells load_block(number_type type, const uint8_t *weights, size_t ahead, bool turned)
 {
     block_cells w;
-    for (size_t j = 0; j < SETS; j++)
-        for (size_t i = 0; i < 2; i++) {
-            cell pair[2];
-            load_pair(type, weights, i, j, turned, pair);
-            w.cell[i][j] = pair[0];
-            w.cell[i + 2][j] = pair[1];
-        }
+    for (size_t j = 0; j < SETS; j++) {
+        for (size_t i = 0; type == NUMBER_Q8_0 && i < SETS; i++)
+            w.cell[i][j] = signed_cell(load_line(weights + (j * SETS + i) * PACKED_CELL, ahead, turned));
+        if (type != NUMBER_Q8_0) load_shared(type, weights, j, ahead, turned, &w);
+    }
     return w;
 }
 
@@ -156,10 +157,14 @@ PACKED_INLINE void close_outputs(outputs o, float *out, size_t stride, size_t co
             if (from + i >= first && from + i < last) out[m * stride + from + i] = o.at[m * PACKED_BLOCK + i];
 }
 
+PACKED_INLINE size_t bytes_of(number_type type)
+{
+    return type == NUMBER_Q8_0 ? 1024 : type == NUMBER_Q6_K ? 768 : 512;
+}
+
 /* A matrix's types and layouts, which are constants where the functions below are called. */
 typedef struct packed_at {
     const uint8_t *weights, *scales;
-    size_t bytes;         /* of weights */
     const uint8_t *wide;  /* f16: d[32], and for Q4_K dmin[32] */
     float block_scale;    /* even */
     const float *largest; /* the others: [part] */
@@ -168,8 +173,7 @@ typedef struct packed_at {
 PACKED_INLINE packed_at block_of(const packed *w, number_type type, bool even, size_t row_block, size_t col_block)
 {
     size_t at = row_block * w->col_blocks + col_block, super = row_block * w->super_blocks + col_block / PACKED_SUPER;
-    size_t weights = type == NUMBER_Q8_0 ? 1024 : type == NUMBER_Q6_K ? 768 : 512;
-    packed_at b = {.weights = w->blocks + at * weights, .bytes = weights};
+    packed_at b = {.weights = w->blocks + at * bytes_of(type)};
     if (even)
         b.block_scale = w->block_scale[at];
     else
@@ -180,17 +184,10 @@ PACKED_INLINE packed_at block_of(const packed *w, number_type type, bool even, s
     return b;
 }
 
-/* Weights `ahead` bytes further on, if that is not 0: where much is done with a line, those to come would be asked for late. */
-PACKED_INLINE void fetch_ahead(packed_at b, size_t ahead)
+/* How far ahead weights are fetched while `count` vectors go by. What is read next is next in memory, or if W^T u has many
+ * vectors, one block of rows further down. */
+PACKED_INLINE size_t ahead_of(const packed *w, size_t count, bool back)
 {
-    for (size_t line = 0; ahead > 0 && line < b.bytes; line += 64) __builtin_prefetch(b.weights + ahead + line);
-}
-
-/* While `count` vectors go by. One is through with a line of bytes before the next is late: what fetches ahead would only be in
- * its way. Else what is read next is next in memory, or if W^T u has many of them, one block of rows further down. */
-PACKED_INLINE size_t ahead_of(const packed *w, number_type type, size_t count, bool back)
-{
-    if (count == 1 && type == NUMBER_Q8_0) return 0;
     return back && count > FEW ? w->col_blocks * w->block_bytes : AHEAD;
 }
 
@@ -254,8 +251,7 @@ PACKED_INLINE void project_packed_rows(const product *p, number_type type, bool 
     for (size_t h = 0; alone && h < HALVES; h++) y[h] = load_floats(out.at + 16 * h);
     for (size_t b = first; b < last; b++) {
         packed_at here = block_of(w, type, even, row_block, b);
-        fetch_ahead(here, ahead);
-        const block_cells cells = load_block(type, here.weights, false);
+        const block_cells cells = load_block(type, here.weights, ahead, false);
         const block_scales scales = load_scales(here, type, even);
         if (alone) project_vector(&cells, type, &scales, x, b - first, y);
         for (size_t m = 0; !alone && m < count; m++) {
@@ -277,7 +273,7 @@ PACKED_INLINE void project_packed_as(const product *p, number_type type, bool ev
     for (size_t m = 0; m < p->count; m += BATCH) {
         size_t count = p->count - m < BATCH ? p->count - m : BATCH;
         size_t chunk = ROUNDED / PACKED_BLOCK / count;
-        size_t ahead = ahead_of(p->w->packed, type, count, false);
+        size_t ahead = ahead_of(p->w->packed, count, false);
         for (size_t b = p->first_col / PACKED_BLOCK; b < last_col; b += chunk) {
             size_t end = b + chunk < last_col ? b + chunk : last_col;
             round_vectors(&x, type, p->in + m * p->in_stride, p->in_stride, count, b, end, p->first_col, p->last_col);
@@ -397,47 +393,51 @@ PACKED_INLINE void fold_rows(folded *to, const packed *w, number_type type, cons
     }
 }
 
-/* Rows as a block's columns meet them: of a Q6_K block those of either half. */
+/* One vector's rows as a block's columns meet them: of a Q6_K block those of either half. */
 typedef struct turned_rows {
-    const int8_t *byte[HALVES]; /* `apart` from set to set */
-    size_t apart;
-    const int32_t *start[HALVES];
+    cell u[HALVES][SETS];
+    ints start[HALVES];
     float scale[HALVES], min;
 } turned_rows;
 
 PACKED_INLINE turned_rows folded_at(const folded *f, number_type type, size_t at)
 {
-    turned_rows u = {.apart = 16};
+    turned_rows t;
     for (size_t part = 0; part < parts_of(type); part++) {
-        u.byte[part] = f->byte[part][at - at % 2] + at % 2 * 8;
-        u.start[part] = f->start[part][at];
-        u.scale[part] = f->scale[part][at];
+        const int8_t *byte = f->byte[part][at - at % 2] + at % 2 * 8;
+        for (size_t i = 0; i < SETS; i++) t.u[part][i] = spread(byte + 16 * i);
+        t.start[part] = start_of(type, f->start[part][at]);
+        t.scale[part] = f->scale[part][at];
     }
-    if (type == NUMBER_Q4_K) u.min = f->min[at];
-    return u;
+    t.min = type == NUMBER_Q4_K ? f->min[at] : 0;
+    return t;
 }
 
-/* To out, 32 columns, one block's part of one vector. */
-PACKED_INLINE void back_vector(const block_cells *w, number_type type, turned_rows u, float *out)
-{
-    ints sum[SETS];
-    for (size_t j = 0; j < SETS; j++) sum[j] = start_of(type, u.start[part_of(type, j)]);
-    for (size_t i = 0; i < SETS; i++)
-        for (size_t j = 0; j < SETS; j++)
-            sum[j] = dot(sum[j], w->cell[i][j], spread(u.byte[part_of(type, j)] + u.apart * i), type == NUMBER_Q8_0);
-    for (size_t h = 0; h < HALVES; h++) {
-        floats y = load_floats(out + 16 * h), by = splat_floats(u.scale[part_of(type, 2 * h)]);
-        if (type == NUMBER_Q4_K) y = minus_times(splat_floats(u.min), splat_floats(1.0f), y);
-        store_floats(out + 16 * h, times_plus(pair_sums(sum[2 * h], sum[2 * h + 1]), by, y));
-    }
-}
-
-PACKED_INLINE turned_rows rounded_at(const back_rows *rows, size_t m, float block_scale)
+/* Of vector m of an even matrix. Their scale is yet to be multiplied with that of a block. */
+PACKED_INLINE turned_rows rounded_at(const back_rows *rows, number_type type, size_t m)
 {
     const activations *a = rows->rounded;
     size_t at = rows->at + m * rows->step;
-    return (turned_rows){
-        .byte = {a->byte + at * PACKED_BLOCK}, .apart = 8, .start = {a->start[at][0]}, .scale = {block_scale * a->scale[at]}};
+    turned_rows t;
+    for (size_t i = 0; i < SETS; i++) t.u[0][i] = spread(a->byte + at * PACKED_BLOCK + 8 * i);
+    t.start[0] = start_of(type, a->start[at][0]);
+    t.scale[0] = a->scale[at];
+    t.min = 0;
+    return t;
+}
+
+/* To out, 32 columns, one block's part of one vector, whose scales are times `block_scale`. */
+PACKED_INLINE void back_vector(const block_cells *w, number_type type, const turned_rows *t, float block_scale, float *out)
+{
+    ints sum[SETS];
+    for (size_t j = 0; j < SETS; j++) sum[j] = t->start[part_of(type, j)];
+    for (size_t i = 0; i < SETS; i++)
+        for (size_t j = 0; j < SETS; j++) sum[j] = dot(sum[j], w->cell[i][j], t->u[part_of(type, j)][i], type == NUMBER_Q8_0);
+    for (size_t h = 0; h < HALVES; h++) {
+        floats y = load_floats(out + 16 * h), by = splat_floats(block_scale * t->scale[part_of(type, 2 * h)]);
+        if (type == NUMBER_Q4_K) y = minus_times(splat_floats(t->min), splat_floats(1.0f), y);
+        store_floats(out + 16 * h, times_plus(pair_sums(sum[2 * h], sum[2 * h + 1]), by, y));
+    }
 }
 
 /* One block of rows of a batch's vectors, which begin at `vector`, into the columns of blocks [first, last). */
@@ -454,19 +454,39 @@ PACKED_INLINE void back_packed_row(const product *p, number_type type, bool even
         if (!even && in_run == 0) fold_rows(&f, w, type, rows, c, last - c < run ? last - c : run, alone);
         outputs out = open_outputs(all, part.out_stride, count, c, part.first_col, part.last_col, edge);
         packed_at b = block_of(w, type, even, rows->row_block, c);
-        fetch_ahead(b, ahead);
-        const block_cells cells = load_block(type, b.weights, true);
-        for (size_t m = 0; m < count; m++)
-            back_vector(&cells, type, even ? rounded_at(rows, m, b.block_scale) : folded_at(&f, type, in_run * count + m),
-                        out.at + m * out.stride);
+        const block_cells cells = load_block(type, b.weights, ahead, true);
+        for (size_t m = 0; m < count; m++) {
+            const turned_rows t = even ? rounded_at(rows, type, m) : folded_at(&f, type, in_run * count + m);
+            back_vector(&cells, type, &t, even ? b.block_scale : 1, out.at + m * out.stride);
+        }
         close_outputs(out, all, part.out_stride, count, c, part.first_col, part.last_col);
     }
+}
+
+/* The same of a single vector and an even matrix. Between blocks of which only some columns are asked for there is nothing to
+ * be done but to read weights, and to keep up with that nothing else is. */
+PACKED_INLINE void back_even_row(const product *p, number_type type, const back_rows *rows, size_t first, size_t last,
+                                 size_t vector)
+{
+    size_t inside = (p->first_col + PACKED_BLOCK - 1) / PACKED_BLOCK, outside = p->last_col / PACKED_BLOCK;
+    inside = inside < first ? first : inside < last ? inside : last;
+    outside = outside > last ? last : outside > inside ? outside : inside;
+    const turned_rows t = rounded_at(rows, type, 0);
+    const packed_at b = block_of(p->w->packed, type, true, rows->row_block, inside);
+    const float *scale = p->w->packed->block_scale + rows->row_block * p->w->packed->col_blocks + inside;
+    float *out = p->out + vector * p->out_stride + inside * PACKED_BLOCK;
+    back_packed_row(p, type, true, rows, first, inside, vector, AHEAD, true);
+    for (size_t c = 0; c < outside - inside; c++) {
+        const block_cells cells = load_block(type, b.weights + c * bytes_of(type), AHEAD, true);
+        back_vector(&cells, type, &t, scale[c], out + c * PACKED_BLOCK);
+    }
+    back_packed_row(p, type, true, rows, outside, last, vector, AHEAD, true);
 }
 
 PACKED_INLINE void back_packed_rows(const product *p, number_type type, bool even, const void *rounded, size_t first_row,
                                     size_t last_row, size_t first_col, size_t last_col, size_t vector, size_t count)
 {
-    size_t ahead = ahead_of(p->w->packed, type, count, true);
+    size_t ahead = ahead_of(p->w->packed, count, true);
     for (size_t r = first_row; r < last_row; r++) {
         float edge[BATCH][PACKED_BLOCK];
         back_rows rows = {.row_block = r, .count = count, .at = r - first_row, .step = last_row - first_row};
@@ -476,7 +496,9 @@ PACKED_INLINE void back_packed_rows(const product *p, number_type type, bool eve
             rows.words = rounded;
         for (size_t m = 0; type == NUMBER_Q4_K && m < count; m++)
             rows.u[m] = block_numbers(p->in + (vector + m) * p->in_stride, r, 1, p->first_row, p->last_row, edge[m]);
-        if (count == 1)
+        if (count == 1 && even)
+            back_even_row(p, type, &rows, first_col, last_col, vector);
+        else if (count == 1)
             back_packed_row(p, type, even, &rows, first_col, last_col, vector, ahead, true);
         else
             back_packed_row(p, type, even, &rows, first_col, last_col, vector, ahead, false);

@@ -11,7 +11,7 @@
 
 #define PACKED_INLINE INLINE
 
-enum { BYTE_OFFSET = 0 }; /* what byte_cell leaves in Q8_0's weights */
+enum { BYTE_OFFSET = 0 }; /* what signed_cell leaves in Q8_0's weights */
 
 typedef struct cell {
     __m256i low, high;
@@ -28,9 +28,8 @@ INLINE cell load_cell(const uint8_t *from)
     return (cell){_mm256_load_si256(at), _mm256_load_si256(at + 1)};
 }
 
-INLINE cell byte_cell(const uint8_t *from)
+INLINE cell signed_cell(cell c)
 {
-    cell c = load_cell(from);
     const __m256i top = _mm256_set1_epi8((char)0x80);
     return (cell){_mm256_xor_si256(c.low, top), _mm256_xor_si256(c.high, top)};
 }

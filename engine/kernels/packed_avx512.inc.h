@@ -9,7 +9,7 @@
 
 #define PACKED_INLINE INLINE
 
-enum { BYTE_OFFSET = 128 }; /* what byte_cell leaves in Q8_0's weights */
+enum { BYTE_OFFSET = 128 }; /* what signed_cell leaves in Q8_0's weights */
 
 typedef __m512i cell;  /* 64 bytes */
 typedef __m512i words; /* 32 of 16 bits */
@@ -24,9 +24,9 @@ INLINE cell load_cell(const uint8_t *from)
     return c;
 }
 
-INLINE cell byte_cell(const uint8_t *from)
+INLINE cell signed_cell(cell c)
 {
-    return load_cell(from);
+    return c;
 }
 
 /* Pairs of bytes: four times eight to eight times four. */

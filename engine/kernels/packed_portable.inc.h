@@ -9,7 +9,7 @@
 
 #define PACKED_INLINE static inline
 
-enum { BYTE_OFFSET = 128 }; /* what byte_cell leaves in Q8_0's weights */
+enum { BYTE_OFFSET = 128 }; /* what signed_cell leaves in Q8_0's weights */
 
 typedef struct cell {
     uint8_t byte[64];
@@ -31,9 +31,9 @@ static inline cell load_cell(const uint8_t *from)
     return c;
 }
 
-static inline cell byte_cell(const uint8_t *from)
+static inline cell signed_cell(cell c)
 {
-    return load_cell(from);
+    return c;
 }
 
 static cell turn(cell c)

@@ -3,7 +3,7 @@
  *
  * The thread goes round: take what arrived or was cancelled; enrol rows (schedule.c); one step; read logits and choose tokens
  * (reading.c); bury who has ended. The lock is held only to take and to publish, never during a step or a callback, so nobody
- * who submits, cancels or asks waits for arithmetic. With nothing to do it sleeps. */
+ * who submits, cancels or asks waits for arithmetic. With nothing to do for a while it sleeps. */
 #include "scheduler.h"
 
 #include "batch.h"
@@ -16,12 +16,14 @@
 #include "sweep.h"
 
 #include <inttypes.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { DEFAULT_CHUNK = 128, MOST_CHUNK = 16384, DEFAULT_RUNNING = 64, MOST_RUNNING = 4096 };
 enum { MOST_READINGS = 128, MOST_LOGITS = 1 << 24 }; /* read at once; 64 MiB of logits */
+static const double seconds_awake = 500e-6;          /* with nothing to do, before the thread sleeps */
 
 /* ---- Every generation -------------------------------------------------------------------------------------------- */
 
@@ -101,13 +103,26 @@ static void accept_arrivals(descent_scheduler *s)
     }
 }
 
+/* Under the lock, which others may take meanwhile. Who asks again as soon as it is answered finds the thread awake, since to be
+ * woken takes tens of microseconds; a core that somebody else wants is theirs. */
+static void await_orders(descent_scheduler *s)
+{
+    double since = monotonic_seconds();
+    while (s->idle && !s->stopping && monotonic_seconds() - since < seconds_awake) {
+        (void)pthread_mutex_unlock(&s->lock);
+        (void)sched_yield();
+        (void)pthread_mutex_lock(&s->lock);
+    }
+    while (s->idle && !s->stopping) (void)pthread_cond_wait(&s->orders, &s->lock);
+}
+
 /* Waits until there is something to do and takes it. *cancels: some generation was cancelled. False: it is all over. */
 static bool take_orders(descent_scheduler *s, bool *cancels)
 {
     (void)pthread_mutex_lock(&s->lock);
     publish(s);
     bool nobody = s->n_running + s->lines[0].count + s->lines[1].count == 0;
-    while (s->idle && !s->stopping) (void)pthread_cond_wait(&s->orders, &s->lock);
+    await_orders(s);
     accept_arrivals(s);
     if (nobody) s->progress = s->last_progress = monotonic_seconds();
     *cancels = s->cancels || s->stopping;

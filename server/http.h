@@ -115,6 +115,10 @@ void http_add_header(http_request *request, const char *name, const char *value)
 void http_reply(http_request *request, unsigned status, const char *content_type, const char *body, size_t bytes);
 /* Status 200 and headers of text/event-stream go out now, with a first comment. */
 void http_stream_start(http_request *request);
+/* After that: they wait until http_stream_let_go, or for the fifth of a second that the system holds what a socket sends, so
+ * that what is written before leaves with them. Behind TLS, or with a connection's first answer, they do not wait. */
+void http_stream_hold(http_request *request);
+void http_stream_let_go(http_request *request);
 /* Appends bytes, copied; memory grows as the reader is slow, so the writer bounds what it writes. */
 void http_stream_write(http_request *request, const char *data, size_t bytes);
 size_t http_stream_pending(const http_request *request); /* bytes written here and not yet taken by the socket */

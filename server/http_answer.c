@@ -139,7 +139,7 @@ static ssize_t read_stream(void *user, uint64_t position, char *out, size_t most
     if (request->aborted) return close_connection(request, MHD_CONTENT_READER_END_WITH_ERROR);
     if (request->ended && !request->chunked) return close_connection(request, MHD_CONTENT_READER_END_OF_STREAM);
     if (request->ended) return MHD_CONTENT_READER_END_OF_STREAM;
-    http_stream_cork(request, false);
+    if (!request->held) http_stream_cork(request, false);
     request->suspended = true;
     MHD_suspend_connection(request->connection->mhd);
     return 0;
@@ -162,6 +162,18 @@ void http_stream_start(http_request *request)
     http_stream_comment(request);
     if (request->connection->phase == HTTP_ANSWERING) http_clock_start(request->connection);
     http_wake(request);
+}
+
+void http_stream_hold(http_request *request)
+{
+    if (request->kind == HTTP_STREAM) request->held = true;
+}
+
+void http_stream_let_go(http_request *request)
+{
+    if (!request->held) return;
+    request->held = false;
+    if (request->suspended) http_stream_cork(request, false);
 }
 
 /* Makes room for `bytes` more behind pending_end. */

@@ -105,6 +105,7 @@ struct http_request {
     struct MHD_Response *response; /* until it is queued */
     bool queued;
     bool ended, aborted; /* a stream's */
+    bool held;           /* a stream's begin, until there is something to say */
     bool corked;         /* the system holds what is sent */
     char *pending;       /* [pending_at, pending_end): written, not taken */
     size_t pending_at, pending_end, pending_room;

@@ -572,6 +572,7 @@ static void drain(job *j)
 {
     take_all(j);
     if (send_out(j)) job_queue_hold(j->service->ready, j);
+    if (is_read(j)) http_stream_let_go(j->exchange->request);
     settle(j);
 }
 
@@ -623,7 +624,8 @@ static void job_start(job *j)
     http_stream_start(x->request);
     answer_head(j);
     answer_opening(j);
-    (void)send_out(j); /* holds nothing: the first token goes out as it comes */
+    (void)send_out(j);
+    if (job_queue_hold(j->service->ready, j)) http_stream_hold(x->request);
 }
 
 static void read_request(reading *r)

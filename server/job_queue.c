@@ -110,19 +110,21 @@ bool job_queue_lists(job_queue *q, const job *j)
 }
 
 /* The end of a hold that begins now: that of those held already where it is far enough away, so that many streams take few
- * turns of the loop. Many streams are held for longer: on a machine whose every core computes, what their sends take stands in
- * the way of all threads at once. */
+ * turns of the loop. On a machine whose every core computes, what a send takes stands in the way of all threads: so streams
+ * that are more send together as often as a few do. */
 static uint64_t end_of_hold(const job_queue *q)
 {
-    uint64_t now = uv_now(q->loop), hold = q->held <= JOB_QUEUE_MANY ? q->hold_ms : 2 * q->hold_ms;
+    uint64_t now = uv_now(q->loop), most = JOB_QUEUE_FEW * JOB_QUEUE_LONGEST;
+    uint64_t held = q->held < JOB_QUEUE_FEW ? JOB_QUEUE_FEW : (uint64_t)q->held;
+    uint64_t hold = q->hold_ms * (held < most ? held : most) / JOB_QUEUE_FEW;
     if (q->held_last && q->held_last->place.due >= now + (hold + 1) / 2) return q->held_last->place.due;
     return now + hold;
 }
 
-void job_queue_hold(job_queue *q, job *j)
+bool job_queue_hold(job_queue *q, job *j)
 {
     job_place *p = &j->place;
-    if (q->hold_ms == 0) return;
+    if (q->hold_ms == 0) return false;
     (void)pthread_mutex_lock(&q->lock);
     if (p->held) release(q, j);
     p->held = true;
@@ -133,6 +135,7 @@ void job_queue_hold(job_queue *q, job *j)
     *(q->held_last ? &q->held_last->place.held_behind : &q->held_first) = j;
     q->held_last = j;
     if (!uv_is_active((uv_handle_t *)&q->let_go)) start_timer(q);
+    return true;
 }
 
 void job_queue_leave(job_queue *q, job *j)

@@ -13,7 +13,8 @@
 typedef struct job job;
 typedef struct job_queue job_queue;
 
-enum { JOB_QUEUE_MANY = 8 }; /* with more jobs held than these, each is held twice as long */
+/* So many jobs are held for the time given each; more of them for as much longer as they are more, up to so many times it. */
+enum { JOB_QUEUE_FEW = 5, JOB_QUEUE_LONGEST = 5 };
 
 /* A job's place in the queue; all zero at first. */
 typedef struct job_place {
@@ -24,9 +25,9 @@ typedef struct job_place {
     job *held_before, *held_behind;
 } job_place;
 
-/* `turn` is called on the loop's thread. A job is held for `hold_seconds`, twice that among many, or for half of
- * it at least where others are held already; 0: never. The interval is rounded up to whole milliseconds. 0, or a code of
- * libuv. */
+/* `turn` is called on the loop's thread. A job is held for `hold_seconds`, longer among many, and for half of that at least
+ * where others are held already, whose end it joins; 0: never. The interval is rounded up to whole milliseconds. 0, or a code
+ * of libuv. */
 int job_queue_open(uv_loop_t *loop, double hold_seconds, void (*turn)(job *j), job_queue **queue);
 /* Frees the queue once the loop has closed its handles; no job is in it. */
 void job_queue_close(job_queue *q);
@@ -36,7 +37,8 @@ void job_queue_list(job_queue *q, job *j, bool at_once);
 
 /* The loop's thread. */
 bool job_queue_lists(job_queue *q, const job *j); /* it has been listed since its last turn began */
-void job_queue_hold(job_queue *q, job *j);
+/* What the job has to take waits for the end of a hold from now on. False: this queue holds nothing. */
+bool job_queue_hold(job_queue *q, job *j);
 void job_queue_leave(job_queue *q, job *j); /* before a job that is not listed goes: it is not let go any more */
 
 #endif

@@ -386,8 +386,8 @@ static bool start_server(bench *b, const bench_options *o)
     const char *arguments[] = {
         model,   "--chunk", chunk, "--max-running", running, "--stream-interval", interval, o->threads ? "--threads" : NULL,
         threads, NULL};
-    b->server = o->url ? bench_server_at(&b->loop, o->url, b->message, sizeof b->message)
-                       : bench_server_start(&b->loop, arguments, b->message, sizeof b->message);
+    b->server = o->url ? bench_server_at(o->url, b->message, sizeof b->message)
+                       : bench_server_start(arguments, b->message, sizeof b->message);
     return b->server != NULL;
 }
 
@@ -502,5 +502,6 @@ int bench_serve_command(int argc, char **argv)
     if (outcome != CLI_RUN) return outcome == CLI_HELP ? EXIT_SUCCESS : EXIT_USAGE;
     o.model = arguments.positional[0];
     interruption_watch();
+    cli_keep_memory(); /* as the server does */
     return bench_serve(&o);
 }

@@ -1,5 +1,5 @@
-/* bench_server.c: see bench_server.h. The child's log is the only way to learn its port; after that it is read and forgotten,
- * so that the child never waits for its reader. */
+/* bench_server.c: see bench_server.h. The child's log is the only way to learn its port. It goes into memory, not through a
+ * pipe: whoever had to read there would take time from what is measured, the child's and the client's, at every line. */
 #include "bench_server.h"
 
 #include <errno.h>
@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,40 +16,24 @@
 enum { MOST_ARGUMENTS = 32, LOG_SIZE = 1 << 15, METRICS_SIZE = 1 << 17, PATIENCE_SECONDS = 120, POLL_US = 20000 };
 
 struct bench_server {
-    uv_loop_t *loop;
     struct sockaddr_in address;
-    pid_t pid; /* 0: not ours */
-    uv_pipe_t log;
-    bool log_open, ended; /* ended: nothing more comes from the log */
-    char text[LOG_SIZE];  /* of the log, until the port is known; its begin */
-    size_t bytes;
+    pid_t pid;           /* 0: not ours, or over */
+    int log;             /* what it writes; not ours: -1 */
+    char text[LOG_SIZE]; /* the begin of that, NUL-terminated */
 };
 
-static void give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buffer)
+static void read_log(bench_server *s)
 {
-    (void)suggested;
-    bench_server *s = handle->data;
-    if (s->bytes >= sizeof s->text - 1) s->bytes = 0;
-    *buffer = uv_buf_init(s->text + s->bytes, (unsigned)(sizeof s->text - 1 - s->bytes));
+    ssize_t bytes = pread(s->log, s->text, sizeof s->text - 1, 0);
+    s->text[bytes > 0 ? bytes : 0] = '\0';
 }
 
-static void on_log(uv_stream_t *stream, ssize_t bytes, const uv_buf_t *buffer)
+/* True once, when the child has ended. */
+static bool has_ended(bench_server *s)
 {
-    (void)buffer;
-    bench_server *s = stream->data;
-    if (bytes < 0) {
-        s->ended = true;
-        (void)uv_read_stop(stream);
-        return;
-    }
-    s->bytes += (size_t)bytes;
-    s->text[s->bytes] = '\0';
-}
-
-static void on_log_closed(uv_handle_t *handle)
-{
-    bench_server *s = handle->data;
-    s->log_open = false;
+    if (waitpid(s->pid, NULL, WNOHANG) != s->pid) return false;
+    s->pid = 0;
+    return true;
 }
 
 /* True when a GET is answered with 200. Waits for the answer, of which [size] bytes are kept, NUL-terminated. */
@@ -98,14 +83,16 @@ static bool wait_until_ready(bench_server *s, char *message, size_t size)
 {
     static const char mark[] = "listening on http://127.0.0.1:";
     for (long i = 0; i < (long)PATIENCE_SECONDS * 1000000 / POLL_US; i++) {
-        if (s->log_open) (void)uv_run(s->loop, UV_RUN_NOWAIT);
+        bool ended = has_ended(s);
+        if (!s->address.sin_port) read_log(s);
         const char *at = s->address.sin_port ? NULL : strstr(s->text, mark);
         if (at) s->address.sin_port = htons((uint16_t)strtoul(at + sizeof mark - 1, NULL, 10));
-        if (s->address.sin_port && is_ready(s)) return true;
-        if (s->ended) {
+        if (ended) {
+            read_log(s);
             (void)snprintf(message, size, "the server ended before it was ready: %.500s", s->text);
             return false;
         }
+        if (s->address.sin_port && is_ready(s)) return true;
         (void)usleep(POLL_US);
     }
     (void)snprintf(message, size, "the server was not ready after %d s", PATIENCE_SECONDS);
@@ -125,54 +112,45 @@ static pid_t spawn(const char *const *arguments, int log)
     _exit(127);
 }
 
-static bench_server *make(uv_loop_t *loop, char *message, size_t size)
+static bench_server *make(char *message, size_t size)
 {
     bench_server *s = calloc(1, sizeof *s);
     if (!s) {
         (void)snprintf(message, size, "no memory for a server");
         return NULL;
     }
-    s->loop = loop;
+    s->log = -1;
     (void)uv_ip4_addr("127.0.0.1", 0, &s->address);
     return s;
 }
 
-bench_server *bench_server_start(uv_loop_t *loop, const char *const *arguments, char *message, size_t size)
+bench_server *bench_server_start(const char *const *arguments, char *message, size_t size)
 {
-    int ends[2];
-    bench_server *s = make(loop, message, size);
+    bench_server *s = make(message, size);
     if (!s) return NULL;
-    if (pipe2(ends, O_CLOEXEC) != 0) {
-        (void)snprintf(message, size, "no pipe for the server's log: %s", strerror(errno));
-        free(s);
-        return NULL;
-    }
-    s->pid = spawn(arguments, ends[1]);
-    (void)close(ends[1]);
-    (void)uv_pipe_init(loop, &s->log, 0);
-    s->log.data = s;
-    s->log_open = true;
-    if (uv_pipe_open(&s->log, ends[0]) < 0) (void)close(ends[0]);
-    if (s->pid > 0 && uv_read_start((uv_stream_t *)&s->log, give_buffer, on_log) == 0) {
+    s->log = memfd_create("log", MFD_CLOEXEC);
+    if (s->log >= 0) s->pid = spawn(arguments, s->log);
+    if (s->pid > 0) {
         if (wait_until_ready(s, message, size)) return s;
     } else {
+        s->pid = 0;
         (void)snprintf(message, size, "the server cannot be started: %s", strerror(errno));
     }
     bench_server_stop(s);
     return NULL;
 }
 
-bench_server *bench_server_at(uv_loop_t *loop, const char *url, char *message, size_t size)
+bench_server *bench_server_at(const char *url, char *message, size_t size)
 {
     char host[64];
     unsigned port;
-    bench_server *s = make(loop, message, size);
+    bench_server *s = make(message, size);
     if (!s) return NULL;
     if (sscanf(url, "http://%63[0-9.]:%u", host, &port) == 2 && port > 0 && port < 65536 &&
         uv_ip4_addr(host, (int)port, &s->address) == 0 && is_ready(s))
         return s;
     (void)snprintf(message, size, "no server that is ready at %s: expected http://ADDRESS:PORT, the address in numbers", url);
-    free(s);
+    bench_server_stop(s);
     return NULL;
 }
 
@@ -189,7 +167,6 @@ void bench_server_stop(bench_server *server)
         (void)kill(server->pid, SIGTERM); /* again: at once */
         (void)waitpid(server->pid, NULL, 0);
     }
-    if (server->log_open) uv_close((uv_handle_t *)&server->log, on_log_closed);
-    while (server->log_open) (void)uv_run(server->loop, UV_RUN_ONCE);
+    if (server->log >= 0) (void)close(server->log);
     free(server);
 }

@@ -9,14 +9,14 @@
 typedef struct bench_server bench_server;
 
 /* Starts this program as `serve` with `arguments` (NULL-terminated, without --port) on a free port of 127.0.0.1, and waits
- * until it is ready. Its log is read on the loop. NULL and a message of `size` bytes on failure. */
-bench_server *bench_server_start(uv_loop_t *loop, const char *const *arguments, char *message, size_t size);
+ * until it is ready. Its log is kept in memory while it runs. NULL and a message of `size` bytes on failure. */
+bench_server *bench_server_start(const char *const *arguments, char *message, size_t size);
 /* A server at "http://ADDRESS:PORT". */
-bench_server *bench_server_at(uv_loop_t *loop, const char *url, char *message, size_t size);
+bench_server *bench_server_at(const char *url, char *message, size_t size);
 const struct sockaddr *bench_server_address(const bench_server *server);
 /* True where no text is computed or waits. Asks for its /metrics, and waits for them. */
 bool bench_server_idle(const bench_server *server);
-/* Ends a child. Runs the loop. NULL is allowed. */
+/* Ends a child. NULL is allowed. */
 void bench_server_stop(bench_server *server);
 
 #endif

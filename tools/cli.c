@@ -7,6 +7,9 @@
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -457,4 +460,16 @@ static void print_help(const cli_command *command, const cli_option *options, si
         print_wrapped(paragraph, 0, width);
         notes += length;
     }
+}
+
+/* ---- Memory ------------------------------------------------------------------------------------------------------ */
+
+void cli_keep_memory(void)
+{
+#ifdef __GLIBC__
+    enum { KEPT = 16 << 20, ASKED_AT_ONCE = 1 << 20, MAPPED_FROM = 4 << 20 };
+    (void)mallopt(M_TRIM_THRESHOLD, KEPT);
+    (void)mallopt(M_TOP_PAD, ASKED_AT_ONCE);
+    (void)mallopt(M_MMAP_THRESHOLD, MAPPED_FROM); /* which is found by itself only where the others are */
+#endif
 }

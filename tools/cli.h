@@ -86,6 +86,10 @@ bool cli_read_real(const char *text, double *value);
 /* The name nearest to `word` among `names`, or NULL where none is near enough to be what was meant. */
 const char *cli_nearest(const char *word, const char *const *names, size_t count);
 
+/* For commands that run long, to be called first: memory that was freed stays with the process, up to some megabytes. The C
+ * library would give it back after every text and ask for it again, which interrupts all threads. */
+void cli_keep_memory(void);
+
 /* "descent: " and the message, on stderr. */
 void cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The same for a mistake in the command line; returns EXIT_USAGE. */

@@ -124,7 +124,7 @@ static cli_option *network_options(serve_values *v, cli_option *table)
     *table++ = seconds_above("idle-time", &v->idle, "time a connection may be kept without a request");
     *table++ =
         seconds("stream-interval", &v->stream,
-                "time between two sends of a stream, twice that with more than 8: tokens that come faster go out together; 0: "
+                "time between two sends of a stream, longer among more than 5: tokens that come faster go out together; 0: "
                 "each by itself");
     *table++ = seconds_above("sse-keepalive", &v->keepalive, "time between comments of a stream that has nothing to say");
     *table++ = seconds_above("vanished-time", &v->vanished,
@@ -261,6 +261,7 @@ static int run_server(const serve_values *v, const cli_arguments *arguments)
         if (!read_admin(v->admin, admin_host, &options.admin_port)) return EXIT_USAGE;
         options.admin_host = admin_host;
     }
+    cli_keep_memory();
     int code = serve(&options, message);
     if (*message) cli_error("%s", message);
     return code;

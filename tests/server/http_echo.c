@@ -4,6 +4,7 @@
  *     POST /echo            the body                 GET  /peer             the client's address and the request's id
  *     POST /later?ms=N      the body, N ms later     GET  /counters         see counters_json
  *     GET  /stream?n=N&ms=M&bytes=B&how=end|abort    N events of B bytes, M ms apart, then the end
+ *       &hold=word|tick                              held until the first of them; until M ms before it
  *     GET  /flood?bytes=B   B bytes in one event, then open until the client leaves
  *     any  /refused         413 on its headers; /refused-big: with the client's body unread
  *     POST /pair            two writes in one turn of the loop
@@ -40,8 +41,8 @@ typedef struct task {
     uv_timer_t timer;
     int left;
     size_t bytes;
-    bool abort, gone;
-    char *text; /* of an event */
+    bool abort, gone, says_nothing; /* the last: in its next turn */
+    char *text;                     /* of an event */
 } task;
 
 static int number(const http_request *request, const char *name, int otherwise)
@@ -88,10 +89,12 @@ static void on_later(uv_timer_t *timer)
 static void on_event(uv_timer_t *timer)
 {
     task *work = timer->data;
-    if (work->left-- > 0) {
-        http_stream_write(work->request, work->text, work->bytes);
-        return;
-    }
+    bool speaks = !work->says_nothing && work->left-- > 0;
+    if (speaks) http_stream_write(work->request, work->text, work->bytes);
+    http_stream_let_go(work->request);
+    bool goes_on = speaks || work->says_nothing;
+    work->says_nothing = false;
+    if (goes_on) return;
     (void)uv_timer_stop(timer);
     if (work->abort)
         http_stream_abort(work->request);
@@ -108,6 +111,9 @@ static void start_stream(echo *owner, http_request *request)
     if (work->bytes < 10) work->bytes = 10;
     const char *how = http_query(request, "how");
     work->abort = how && !strcmp(how, "abort");
+    const char *hold = http_query(request, "hold");
+    if (hold) http_stream_hold(request);
+    work->says_nothing = hold && !strcmp(hold, "tick");
     work->text = malloc(work->bytes);
     if (!work->text) abort();
     memset(work->text, 'x', work->bytes);

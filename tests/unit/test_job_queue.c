@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-enum { HOLD_MS = 10000, MANY = JOB_QUEUE_MANY };
+enum { HOLD_MS = 10000, FEW = 5, MOST = 25 };
 
 static int turns;
 
@@ -21,7 +21,7 @@ static void count_turn(job *j)
  * go; and all of them leave again. */
 static uint64_t last_is_held_for(job_queue *q, uv_loop_t *loop, job **jobs, int count)
 {
-    for (int i = 0; i < count; i++) job_queue_hold(q, jobs[i]);
+    for (int i = 0; i < count; i++) assert_true(job_queue_hold(q, jobs[i]));
     job_queue_leave(q, jobs[count - 1]);
     for (int i = 0; i + 1 < count; i++) jobs[i]->place.due = uv_now(loop); /* theirs ends now: nobody joins it */
     job_queue_hold(q, jobs[count - 1]);
@@ -30,25 +30,49 @@ static uint64_t last_is_held_for(job_queue *q, uv_loop_t *loop, job **jobs, int 
     return due;
 }
 
-static void test_many_are_held_twice_as_long(void **state)
+static void test_many_send_together_as_often_as_few(void **state)
 {
+    static const struct {
+        int jobs;
+        uint64_t held_for;
+    } cases[] = {{1, HOLD_MS},        {FEW, HOLD_MS},         {FEW + 1, HOLD_MS / FEW * 6}, {16, HOLD_MS / FEW * 16},
+                 {MOST, 5 * HOLD_MS}, {MOST + 1, 5 * HOLD_MS}};
+    enum { CASES = sizeof cases / sizeof *cases };
     (void)state;
     uv_loop_t loop;
     job_queue *q;
-    job *jobs[MANY + 1];
+    job *jobs[MOST + 1];
     assert_int_equal(uv_loop_init(&loop), 0);
     assert_int_equal(job_queue_open(&loop, HOLD_MS / 1e3, count_turn, &q), 0);
-    for (int i = 0; i <= MANY; i++) assert_non_null(jobs[i] = calloc(1, sizeof *jobs[i]));
-    for (int round = 0; round < 2; round++) { /* what left is not counted any more */
-        assert_int_equal(last_is_held_for(q, &loop, jobs, 1), HOLD_MS);
-        assert_int_equal(last_is_held_for(q, &loop, jobs, MANY), HOLD_MS);
-        assert_int_equal(last_is_held_for(q, &loop, jobs, MANY + 1), 2 * HOLD_MS);
-    }
+    for (int i = 0; i <= MOST; i++) assert_non_null(jobs[i] = calloc(1, sizeof *jobs[i]));
+    for (int i = 0; i < 2 * CASES; i++) /* twice: what left is not counted any more */
+        assert_int_equal(last_is_held_for(q, &loop, jobs, cases[i % CASES].jobs), cases[i % CASES].held_for);
     job_queue_close(q);
     assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
     assert_int_equal(uv_loop_close(&loop), 0);
     assert_int_equal(turns, 0);
-    for (int i = 0; i <= MANY; i++) free(jobs[i]);
+    for (int i = 0; i <= MOST; i++) free(jobs[i]);
+}
+
+/* Only an interval of 0 holds nothing, and says so. */
+static void test_nothing_is_held_for_no_time(void **state)
+{
+    (void)state;
+    uv_loop_t loop;
+    assert_int_equal(uv_loop_init(&loop), 0);
+    for (int held = 0; held < 2; held++) {
+        job_queue *q;
+        job *j = calloc(1, sizeof *j);
+        assert_non_null(j);
+        assert_int_equal(job_queue_open(&loop, held ? HOLD_MS / 1e3 : 0, count_turn, &q), 0);
+        assert_int_equal(job_queue_hold(q, j), held);
+        assert_int_equal(j->place.held, held);
+        job_queue_leave(q, j);
+        job_queue_close(q);
+        assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
+        free(j);
+    }
+    assert_int_equal(uv_loop_close(&loop), 0);
 }
 
 /* A hold joins the end of the one before it, where that leaves it half of its time at least. */
@@ -79,7 +103,8 @@ static void test_holds_end_together(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_many_are_held_twice_as_long),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_many_send_together_as_often_as_few),
+                                       cmocka_unit_test(test_nothing_is_held_for_no_time),
                                        cmocka_unit_test(test_holds_end_together)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,9 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
+from marks import put_between
+
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = {"nrgpt-shakespeare": 4, "nrgpt-listops": 5}  # the trained T
-MARKS = "<!-- tables, by tools/history_table.py -->\n", "<!-- end of the tables -->\n"
 TEXTS = 16  # that are read side by side
 
 
@@ -182,10 +183,7 @@ def main():
     if options.print:
         print(tables)
         return
-    page = options.out.read_text(encoding="utf-8")
-    before, rest = page.split(MARKS[0])
-    _, after = rest.split(MARKS[1])
-    options.out.write_text(before + MARKS[0] + "\n" + tables + "\n" + MARKS[1] + after, encoding="utf-8")
+    put_between(options.out, "history", "\n" + tables + "\n")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import pathlib
 import sys
 from xml.sax.saxutils import escape
 
+from marks import put_between
 from plot_eval import ticks
 
 WIDTH, HEIGHT, TOP, BOTTOM, LEFT = 860, 340, 64, 50, 62
@@ -106,15 +107,6 @@ def products_table(told):
     return "\n".join(out) + "\n"
 
 
-def between_marks(path, name, text):
-    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-    page = path.read_text()
-    if page.count(begin) != 1 or page.count(end) != 1 or page.index(begin) > page.index(end):
-        raise ValueError(f"{path} has no lines {begin} and {end}, in that order, once each")
-    before, rest = page.split(begin)
-    path.write_text(f"{before}{begin}\n{text}{end}{rest.split(end)[1]}")
-
-
 # ---- Picture ----------------------------------------------------------------------------------------------------------------
 
 class Panel:
@@ -203,11 +195,11 @@ def main():
         if args.svg:
             args.svg.write_text(drawn)
         if args.readme:
-            between_marks(args.readme, "bench", text)
+            put_between(args.readme, "bench", text)
         else:
             sys.stdout.write(text)
         if args.page:
-            between_marks(args.page, "products", products_table(told))
+            put_between(args.page, "products", products_table(told))
     except OSError as error:
         sys.exit(f"plot_bench.py: {error.filename}: {error.strerror}")
     except (ValueError, KeyError, TypeError, StopIteration, AttributeError) as error:

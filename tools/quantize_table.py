@@ -18,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools/train"))
 from descent_train import listops  # noqa: E402
+from marks import put_between  # noqa: E402
 
 MODELS = {  # the depths: 1, the trained one, twice that
     "nrgpt-shakespeare": (1, 4, 8),
@@ -38,7 +39,6 @@ TYPES = {
     "Q4_K, rate too": ["--type", "Q4_K", "--tensor", "blk.0.rate.weight=Q4_K"],
     "Q4_K, importance": ["--type", "Q4_K", "--importance"],
 }
-MARKS = "<!-- tables, by tools/quantize_table.py -->\n", "<!-- end of the tables -->\n"
 
 
 def run(*command):
@@ -119,10 +119,7 @@ def main():
     if arguments.print:
         print(tables)
         return
-    page = arguments.out.read_text(encoding="utf-8")
-    before, rest = page.split(MARKS[0])
-    _, after = rest.split(MARKS[1])
-    arguments.out.write_text(before + MARKS[0] + "\n" + tables + "\n" + MARKS[1] + after, encoding="utf-8")
+    put_between(arguments.out, "quantize", "\n" + tables + "\n")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@ out of scope.
 """
 import textwrap
 
+from marks import put_between
+
 from . import PARTS
 from .context import ScienceError
 from .section import joined
@@ -39,12 +41,10 @@ def _table(table):
 
 def put(path, name, table):
     """Writes a table into a document, between its lines `<!-- science: NAME -->` and `<!-- /science: NAME -->`."""
-    text, begin, end = path.read_text(encoding="utf-8"), f"<!-- science: {name} -->\n", f"<!-- /science: {name} -->\n"
-    before, found, rest = text.partition(begin)
-    _, closed, after = rest.partition(end)
-    if not found or not closed:
-        raise ScienceError(f"{path} has no lines {begin.strip()} and {end.strip()}, in that order")
-    path.write_text("\n".join([before + begin, *_table(table), end + after]), encoding="utf-8")
+    try:
+        put_between(path, f"science: {name}", "\n".join(["", *_table(table), ""]))
+    except ValueError as wrong:
+        raise ScienceError(str(wrong)) from None
 
 
 def _section(number, name, section, folder):

@@ -472,12 +472,13 @@ PACKED_INLINE void back_even_row(const product *p, number_type type, const back_
     inside = inside < first ? first : inside < last ? inside : last;
     outside = outside > last ? last : outside > inside ? outside : inside;
     const turned_rows t = rounded_at(rows, type, 0);
-    const packed_at b = block_of(p->w->packed, type, true, rows->row_block, inside);
-    const float *scale = p->w->packed->block_scale + rows->row_block * p->w->packed->col_blocks + inside;
+    size_t at = rows->row_block * p->w->packed->col_blocks + inside;
+    const uint8_t *weights = p->w->packed->blocks + at * bytes_of(type);
+    const float *scale = p->w->packed->block_scale + at;
     float *out = p->out + vector * p->out_stride + inside * PACKED_BLOCK;
     back_packed_row(p, type, true, rows, first, inside, vector, AHEAD, true);
     for (size_t c = 0; c < outside - inside; c++) {
-        const block_cells cells = load_block(type, b.weights + c * bytes_of(type), AHEAD, true);
+        const block_cells cells = load_block(type, weights + c * bytes_of(type), AHEAD, true);
         back_vector(&cells, type, &t, scale[c], out + c * PACKED_BLOCK);
     }
     back_packed_row(p, type, true, rows, outside, last, vector, AHEAD, true);

@@ -532,8 +532,8 @@ static void any_part_is_right(void **unused)
     (void)unused;
     size_t n_tiers;
     const kernels *const *tiers = kernels_tiers(&n_tiers);
-    for (size_t round = 0; round < 48; round++) {
-        size_t f = round % FORMATS, rows = 2 + below(200), cols = 2 + below(200);
+    for (size_t round = 0; round < 96; round++) { /* every other one is of one block only, where none is whole */
+        size_t f = round % FORMATS, rows = 2 + below(200), cols = 2 + below(round / FORMATS % 4 < 2 ? 200 : 30);
         sample s = make(formats[f].type, rows, cols, round / FORMATS % 2 ? EVEN : ANY_BITS);
         float *x = numbers(cols), *u = numbers(rows), *y = numbers(rows), *o = numbers(cols);
         product p = product_whole(&s.w, x, cols, 1, y, rows);

@@ -147,11 +147,12 @@ def _draw(results):
         of = sorted((one for one in results["sizes"] if one["family"] == family), key=lambda one: one["parameters"])
         if of:
             plot.curve(sizes, [one["parameters"] / 1e3 for one in of], *wilson(of), label=f"{label}, shorter runs", which=which, line="")
-    sizes.legend(fontsize=8, loc="lower right", bbox_to_anchor=(1, 0.06))
+    sizes.legend(fontsize=8, loc="lower right")
     plot.logarithmic(sizes.xaxis)
     sizes.set_xlabel("parameters, thousands")
     sizes.set_ylabel("exact match (95%)")
-    sizes.set_ylim(0, 1.03)
+    sizes.set_ylim(-0.38, 1.03)  # the legend has its place below 0: there are points everywhere above
+    sizes.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1])
     for axes, model in zip(depths, models.values()):
         plot.trained(axes, *model["trained_over"])
         for which, (n, rows) in enumerate(model["by_nesting"].items()):

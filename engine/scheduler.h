@@ -55,7 +55,7 @@ struct descent_scheduler {
     descent_generation *live; /* every generation, the newest first */
     bool cancels;             /* some generation was cancelled */
     bool stopping;
-    bool idle;            /* the thread sleeps: there is nothing to do */
+    bool idle;            /* there is nothing to do: the thread sleeps, or is about to */
     double last_progress; /* as published */
     descent_scheduler_state state;
 };

@@ -625,7 +625,7 @@ static void job_start(job *j)
     answer_head(j);
     answer_opening(j);
     (void)send_out(j);
-    if (job_queue_hold(j->service->ready, j)) http_stream_hold(x->request);
+    if (job_queue_hold_begin(j->service->ready, j)) http_stream_hold(x->request);
 }
 
 static void read_request(reading *r)

@@ -117,11 +117,26 @@ static uint64_t end_of_hold(const job_queue *q)
     uint64_t now = uv_now(q->loop), most = JOB_QUEUE_FEW * JOB_QUEUE_LONGEST;
     uint64_t held = q->held < JOB_QUEUE_FEW ? JOB_QUEUE_FEW : (uint64_t)q->held;
     uint64_t hold = q->hold_ms * (held < most ? held : most) / JOB_QUEUE_FEW;
-    if (q->held_last && q->held_last->place.due >= now + (hold + 1) / 2) return q->held_last->place.due;
-    return now + hold;
+    uint64_t last = q->held_last ? q->held_last->place.due : 0;
+    return last >= now + (hold + 1) / 2 && last <= now + hold ? last : now + hold;
 }
 
-bool job_queue_hold(job_queue *q, job *j)
+/* Behind those that are let go no later. */
+static void insert(job_queue *q, job *j)
+{
+    job *before = q->held_last, *behind = NULL;
+    while (before && before->place.due > j->place.due) {
+        behind = before;
+        before = before->place.held_before;
+    }
+    j->place.held_before = before;
+    j->place.held_behind = behind;
+    *(before ? &before->place.held_behind : &q->held_first) = j;
+    *(behind ? &behind->place.held_before : &q->held_last) = j;
+    if (!before) start_timer(q);
+}
+
+static bool hold(job_queue *q, job *j, bool begins)
 {
     job_place *p = &j->place;
     if (q->hold_ms == 0) return false;
@@ -130,12 +145,19 @@ bool job_queue_hold(job_queue *q, job *j)
     p->held = true;
     q->held++;
     (void)pthread_mutex_unlock(&q->lock);
-    p->due = end_of_hold(q);
-    p->held_before = q->held_last;
-    *(q->held_last ? &q->held_last->place.held_behind : &q->held_first) = j;
-    q->held_last = j;
-    if (!uv_is_active((uv_handle_t *)&q->let_go)) start_timer(q);
+    p->due = begins ? uv_now(q->loop) + q->hold_ms : end_of_hold(q);
+    insert(q, j);
     return true;
+}
+
+void job_queue_hold(job_queue *q, job *j)
+{
+    (void)hold(q, j, false);
+}
+
+bool job_queue_hold_begin(job_queue *q, job *j)
+{
+    return hold(q, j, true);
 }
 
 void job_queue_leave(job_queue *q, job *j)

@@ -37,8 +37,11 @@ void job_queue_list(job_queue *q, job *j, bool at_once);
 
 /* The loop's thread. */
 bool job_queue_lists(job_queue *q, const job *j); /* it has been listed since its last turn began */
-/* What the job has to take waits for the end of a hold from now on. False: this queue holds nothing. */
-bool job_queue_hold(job_queue *q, job *j);
+/* What the job has to take waits for the end of a hold from now on. */
+void job_queue_hold(job_queue *q, job *j);
+/* The same for a job that has said nothing yet, for as long as few are held, however many there are. False: this queue holds
+ * nothing. */
+bool job_queue_hold_begin(job_queue *q, job *j);
 void job_queue_leave(job_queue *q, job *j); /* before a job that is not listed goes: it is not let go any more */
 
 #endif

@@ -86,7 +86,7 @@ bool cli_read_real(const char *text, double *value);
 /* The name nearest to `word` among `names`, or NULL where none is near enough to be what was meant. */
 const char *cli_nearest(const char *word, const char *const *names, size_t count);
 
-/* For commands that run long, to be called first: memory that was freed stays with the process, up to some megabytes. The C
+/* For commands that run long, to be called first: freed memory stays with the process, some megabytes a thread. The C
  * library would give it back after every text and ask for it again, which interrupts all threads. */
 void cli_keep_memory(void);
 

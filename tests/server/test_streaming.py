@@ -4,10 +4,12 @@ import json
 import socket
 import struct
 import threading
+import time
 from urllib.parse import urlsplit
 
 import pytest
 from conftest import events, open_stream, request
+from wire import Wire
 
 LONG = {"model": "slow", "prompt": "ab", "max_tokens": 4000, "ignore_eos": True}
 
@@ -154,6 +156,40 @@ def test_a_stream_begins_on_admission(serve, made):
     first.close()
     assert waiting.read().endswith(b"data: [DONE]\n\n")
     second.close()
+
+
+def opened(server):
+    """A connection on which an answer and a stream were read: the server may hold what it begins with from there on."""
+    where = urlsplit(server.url)
+    wire = Wire(where.port, where.hostname)
+    assert wire.get("/health").status == 200
+    ask_on(wire, {**LONG, "max_tokens": 1})
+    assert wire.answer().body.endswith(b"data: [DONE]\n\n")
+    return wire
+
+
+def ask_on(wire, body):
+    wire.ask("POST", "/v1/completions", json.dumps({**body, "stream": True}).encode(), "Content-Type: application/json\r\n")
+
+
+@pytest.mark.parametrize("interval, soonest, latest", [("0.03", 0, 0.15), ("30", 0.1, 60)])
+def test_a_stream_with_nothing_to_say_begins_after_an_interval(serve, made, interval, soonest, latest):
+    """Or after the fifth of a second for which the system holds what a socket sends. The quickest of several, since a machine that
+    is busy may be late."""
+    server = serve([made["slow"]], "--max-running", "1", "--stream-interval", interval)
+    wires = [opened(server) for _ in range(8)]
+    first, response = open_stream(server, "/v1/completions", LONG)
+    response.readline()
+    took = []
+    for wire in wires:
+        begun = time.monotonic()
+        ask_on(wire, {**LONG, "max_tokens": 1})
+        assert wire.head()[0] == 200 and wire.chunk().startswith(b":")
+        took.append(time.monotonic() - begun)
+    assert soonest <= min(took) <= latest
+    first.close()
+    for wire in wires:
+        assert wire.chunk().startswith(b"data: ")
 
 
 def test_a_stream_that_fails_ends_without_its_end(server):

@@ -532,7 +532,7 @@ static void any_part_is_right(void **unused)
     (void)unused;
     size_t n_tiers;
     const kernels *const *tiers = kernels_tiers(&n_tiers);
-    for (size_t round = 0; round < 96; round++) { /* every other one is of one block only, where none is whole */
+    for (size_t round = 0; round < 96; round++) { /* two in four have columns of one block only, which is never whole */
         size_t f = round % FORMATS, rows = 2 + below(200), cols = 2 + below(round / FORMATS % 4 < 2 ? 200 : 30);
         sample s = make(formats[f].type, rows, cols, round / FORMATS % 2 ? EVEN : ANY_BITS);
         float *x = numbers(cols), *u = numbers(rows), *y = numbers(rows), *o = numbers(cols);

@@ -18,7 +18,7 @@ run() {
 }
 
 if [ "${1-}" = --slow ]; then
-    for preset in release fuzz coverage; do
+    for preset in release asan fuzz coverage; do
         build $preset
     done
     run fuzz
@@ -27,6 +27,7 @@ if [ "${1-}" = --slow ]; then
     gcovr --root . --filter engine/ --object-directory build/coverage --fail-under-line 90 --txt build/coverage/report.txt \
         --print-summary build/coverage
     run slow
+    run asan-slow
     exit
 fi
 

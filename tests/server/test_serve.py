@@ -369,7 +369,7 @@ def cpu_seconds(server):
 
 
 def test_a_stalled_scheduler_is_no_health(serve, endless):
-    server = serve([endless], "--stall", 1e-6)
+    server = serve([endless], "--stall", 1e-9)  # less than any step is ago
     assert request(server, "GET", "/health").status == 200
     stream = Stream(server, LONG).begun()
     reply = request(server, "GET", "/health")

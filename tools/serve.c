@@ -124,8 +124,7 @@ static cli_option *network_options(serve_values *v, cli_option *table)
     *table++ = seconds_above("idle-time", &v->idle, "time a connection may be kept without a request");
     *table++ = seconds("stream-interval", &v->stream,
                        "time between two sends of a stream, up to five times that among more than 5: tokens that come faster "
-                       "go out together; 0: "
-                       "each by itself");
+                       "go out together; 0: each by itself");
     *table++ = seconds_above("sse-keepalive", &v->keepalive, "time between comments of a stream that has nothing to say");
     *table++ = seconds_above("vanished-time", &v->vanished,
                              "time without an acknowledgement, or with no room for more, after which a client is gone");

@@ -212,7 +212,7 @@ static size_t to_line(size_t bytes)
 static packed *allocate(packed shape, bool both_ways)
 {
     size_t halves = shape.type == NUMBER_Q4_K ? 2 : shape.type == NUMBER_Q6_K ? 1 : 0; /* wide scales of a row */
-    shape.block_bytes = shape.type == NUMBER_Q8_0 ? 1024 : shape.type == NUMBER_Q6_K ? 768 : 512;
+    shape.block_bytes = packed_block_bytes(shape.type);
     size_t head = to_line(sizeof shape), parts = packed_parts(shape.type);
     size_t largest = 1024 + PACKED_SCALES + 2 * PACKED_BLOCK * sizeof(uint16_t) + (2 * PACKED_BLOCK + 2) * sizeof(float);
     if (shape.col_blocks > 0 && shape.row_blocks > (SIZE_MAX / 2 - head) / shape.col_blocks / largest) return NULL;

@@ -123,9 +123,12 @@ PACKED_INLINE block_cells load_block(number_type type, const uint8_t *weights, s
 {
     block_cells w;
     for (size_t j = 0; j < SETS; j++) {
-        for (size_t i = 0; type == NUMBER_Q8_0 && i < SETS; i++)
+        if (type != NUMBER_Q8_0) {
+            load_shared(type, weights, j, ahead, turned, &w);
+            continue;
+        }
+        for (size_t i = 0; i < SETS; i++)
             w.cell[i][j] = signed_cell(load_line(weights + (j * SETS + i) * PACKED_CELL, ahead, turned));
-        if (type != NUMBER_Q8_0) load_shared(type, weights, j, ahead, turned, &w);
     }
     return w;
 }
@@ -157,11 +160,6 @@ PACKED_INLINE void close_outputs(outputs o, float *out, size_t stride, size_t co
             if (from + i >= first && from + i < last) out[m * stride + from + i] = o.at[m * PACKED_BLOCK + i];
 }
 
-PACKED_INLINE size_t bytes_of(number_type type)
-{
-    return type == NUMBER_Q8_0 ? 1024 : type == NUMBER_Q6_K ? 768 : 512;
-}
-
 /* A matrix's types and layouts, which are constants where the functions below are called. */
 typedef struct packed_at {
     const uint8_t *weights, *scales;
@@ -173,7 +171,7 @@ typedef struct packed_at {
 PACKED_INLINE packed_at block_of(const packed *w, number_type type, bool even, size_t row_block, size_t col_block)
 {
     size_t at = row_block * w->col_blocks + col_block, super = row_block * w->super_blocks + col_block / PACKED_SUPER;
-    packed_at b = {.weights = w->blocks + at * bytes_of(type)};
+    packed_at b = {.weights = w->blocks + at * packed_block_bytes(type)};
     if (even)
         b.block_scale = w->block_scale[at];
     else
@@ -473,12 +471,12 @@ PACKED_INLINE void back_even_row(const product *p, number_type type, const back_
     outside = outside > last ? last : outside > inside ? outside : inside;
     const turned_rows t = rounded_at(rows, type, 0);
     size_t at = rows->row_block * p->w->packed->col_blocks + inside;
-    const uint8_t *weights = p->w->packed->blocks + at * bytes_of(type);
+    const uint8_t *weights = p->w->packed->blocks + at * packed_block_bytes(type);
     const float *scale = p->w->packed->block_scale + at;
     float *out = p->out + vector * p->out_stride + inside * PACKED_BLOCK;
     back_packed_row(p, type, true, rows, first, inside, vector, AHEAD, true);
     for (size_t c = 0; c < outside - inside; c++) {
-        const block_cells cells = load_block(type, weights + c * bytes_of(type), AHEAD, true);
+        const block_cells cells = load_block(type, weights + c * packed_block_bytes(type), AHEAD, true);
         back_vector(&cells, type, &t, scale[c], out + c * PACKED_BLOCK);
     }
     back_packed_row(p, type, true, rows, outside, last, vector, AHEAD, true);

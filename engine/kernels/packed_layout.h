@@ -50,6 +50,12 @@ struct packed {
     size_t bytes;
 };
 
+/* Of a block's weights, without their scales. */
+static inline size_t packed_block_bytes(number_type type)
+{
+    return type == NUMBER_Q8_0 ? 1024 : type == NUMBER_Q6_K ? 768 : 512;
+}
+
 /* Of 32 rows or columns, the set that `at` is in, and which of its 8 it is. */
 static inline size_t packed_set(size_t at)
 {

@@ -331,22 +331,16 @@ def test_what_a_stream_says_last_leaves_with_its_end(echo):
         assert whole.endswith(b"\r\n\r\n" + chunk_of(COMMENT + b"data: a\n\ndata: b\n\n") + b"0\r\n\r\n")
 
 
-def test_the_begin_of_a_stream_that_is_held_leaves_with_its_first_word(echo):
+@pytest.mark.parametrize("until, words, with_it", [("word", 2, [EVENT]), ("tick", 1, [])])
+def test_the_begin_of_a_stream_is_held_until_it_is_let_go(echo, until, words, with_it):
+    """What is written before, its first word, leaves with it; where nothing is, it leaves by itself."""
     wire = echo().wire()
     assert wire.get("/stream?n=0&ms=1").status == 200
     for _ in range(30):
-        wire.ask("GET", "/stream?n=2&ms=20&hold=word")
-        begin, second, end = reads(wire, 3)
-        assert begin.endswith(b"\r\n\r\n" + chunk_of(COMMENT) + chunk_of(EVENT)) and second == chunk_of(EVENT) and end == b"0\r\n\r\n"
-
-
-def test_the_begin_of_a_stream_that_is_let_go_leaves_by_itself(echo):
-    wire = echo().wire()
-    assert wire.get("/stream?n=0&ms=1").status == 200
-    for _ in range(30):
-        wire.ask("GET", "/stream?n=1&ms=20&hold=tick")
+        wire.ask("GET", f"/stream?n={words}&ms=20&hold={until}")
         begin, word, end = reads(wire, 3)
-        assert begin.endswith(b"\r\n\r\n" + chunk_of(COMMENT)) and word == chunk_of(EVENT) and end == b"0\r\n\r\n"
+        assert begin.endswith(b"\r\n\r\n" + b"".join(map(chunk_of, [COMMENT, *with_it])))
+        assert word == chunk_of(EVENT) and end == b"0\r\n\r\n"
 
 
 def test_what_a_stream_says_in_between_is_not_held(echo):

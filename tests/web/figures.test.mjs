@@ -1,7 +1,7 @@
 // What the page computes itself: lists of T, inputs, CSV, the picture, and figures of /metrics. In Node, without a browser.
 import assert from "node:assert/strict";
 import test from "node:test";
-import { apart, buckets, parse, quantile } from "../../server/web/src/metrics.js";
+import { apart, began, buckets, parse, quantile } from "../../server/web/src/metrics.js";
 import { csv, curves, present, readDepths, readInputs, suggested } from "../../server/web/src/scaling_data.js";
 import { svg, ticks } from "../../server/web/src/scaling_svg.js";
 
@@ -92,4 +92,12 @@ test("figures of /metrics", () => {
   assert.equal(quantile(list, 0.99), 2);
   assert.equal(quantile([], 0.5), null);
   assert.equal(quantile([[1, 0]], 0.5), null);
+});
+
+test("a server that began anew has counters that fell", () => {
+  const before = parse('now 3\na_total{x="y"} 3\nb_count 2\nb_bucket{le="1"} 2\n');
+  for (const [text, fell] of [['now 1\na_total{x="y"} 3\nb_count 2\nb_bucket{le="1"} 2\n', false], ['now 3\na_total{x="y"} 4\nb_count 2\nb_bucket{le="1"} 2\nc_total 0\n', false],
+                              ['now 3\na_total{x="y"} 2\nb_count 2\nb_bucket{le="1"} 2\n', true], ['now 3\na_total{x="y"} 3\nb_count 2\nb_bucket{le="1"} 1\n', true],
+                              ['now 3\nb_count 2\nb_bucket{le="1"} 2\n', true]])
+    assert.equal(began(before, parse(text)), fell, text);
 });

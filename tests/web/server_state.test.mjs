@@ -1,7 +1,7 @@
 // The server's state: figures of /metrics as they are, asked for only while somebody looks.
 import assert from "node:assert/strict";
 import test from "node:test";
-import { alert, given, inFrontOf, open, says } from "./support.mjs";
+import { alert, given, handOver, inFrontOf, open, says } from "./support.mjs";
 
 const URL_OPEN = given("DESCENT_URL_QUIET"); // nobody else asks it anything
 
@@ -38,30 +38,32 @@ test("figures are those of /metrics, and follow what the server does", async (t)
 
 test("the batch by t is what the last ten seconds added", async (t) => {
   const real = await (await fetch(`${URL_OPEN}/metrics`)).text();
-  let asked = 0;
-  // Ten steps of the batch between two readings, of 30 rows: 20 at t = 1, 4 at 3 and 4, 6 beyond 1,024. Then nothing; then a new start.
-  const added = (reading) => ({ count: 7 + 10 * reading, sum: 9 + 30 * reading, steps: [5 + 20 * reading, 5 + 20 * reading, 6 + 24 * reading], all: 9 + 30 * reading });
-  const { url } = await inFrontOf({
-    "/metrics": (request, response) => {
-      const { count, sum, steps, all } = asked < 0 ? added(0) : added(Math.min(asked++, 1));
-      const bounds = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
-      response.end(real.split("\n").map((line) => {
-        const bound = /^descent_row_step_bucket\{le="(.*)"\}/.exec(line)?.[1];
-        if (bound) return line.replace(/\S+$/, bound === "+Inf" ? all : steps[Math.min(bounds.indexOf(Number(bound)), 2)]);
-        return line.replace(/^(descent_batch_rows_count) .*/, `$1 ${count}`).replace(/^(descent_batch_rows_sum) .*/, `$1 ${sum}`);
-      }).join("\n"));
-    },
-  });
+  // Ten steps of the batch between two readings, of 30 rows: 20 at t = 1, 4 at 3 and 4, 6 beyond 1,024.
+  const added = (reading) => {
+    const counts = { count: 7 + 10 * reading, sum: 9 + 30 * reading, steps: [5 + 20 * reading, 5 + 20 * reading, 6 + 24 * reading], all: 9 + 30 * reading };
+    const bounds = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
+    return real.split("\n").map((line) => {
+      const bound = /^descent_row_step_bucket\{le="(.*)"\}/.exec(line)?.[1];
+      if (bound) return line.replace(/\S+$/, bound === "+Inf" ? counts.all : counts.steps[Math.min(bounds.indexOf(Number(bound)), 2)]);
+      return line.replace(/^(descent_batch_rows_count) .*/, `$1 ${counts.count}`).replace(/^(descent_batch_rows_sum) .*/, `$1 ${counts.sum}`);
+    }).join("\n");
+  };
+  // A reading is answered when the test has looked at what the one before it shows.
+  const readings = handOver();
+  const { url } = await inFrontOf({ "/metrics": async (request, response) => response.end(added(await readings.take())) });
   const page = await open(t, { view: "server", url });
   const figure = page.locator("figure").filter({ hasText: "Batch by t" });
+  readings.give(0);
   await says(figure, /–$/); // one reading says nothing yet
+  readings.give(1);
   const bars = figure.getByRole("listitem");
   await bars.first().waitFor();
   assert.deepEqual((await bars.allInnerTexts()).filter((text) => !/\D0$/.test(text)).map((text) => text.replace(/\s+/g, " ")),
                    ["1 2", "3–4 0.4", "over 1024 0.6"]);
   assert.equal(await card(page, "Rows a step").innerText(), "3");
-  asked = -1;
+  readings.give(0.5); // a new start, that has done more than the oldest reading
   await says(figure, /–$/);
+  await says(card(page, "Row-steps/s"), "–");
 });
 
 test("requests by endpoint and status, and what is served", async (t) => {

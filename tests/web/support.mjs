@@ -107,6 +107,16 @@ export async function inFrontOf(answers, url = URL_OPEN) {
   return { url: `http://127.0.0.1:${server.address().port}` };
 }
 
+// What a test gives, one by one, to whoever takes it; a take waits until there is something.
+export function handOver() {
+  const given = [];
+  const waiting = [];
+  return {
+    give: (value) => (waiting.length ? waiting.shift()(value) : given.push(value)),
+    take: () => (given.length ? Promise.resolve(given.shift()) : new Promise((taken) => waiting.push(taken))),
+  };
+}
+
 // Events of a stream, as the server writes them.
 export const begin = (response) => response.writeHead(200, { "content-type": "text/event-stream" });
 export const event = (response, data) => response.write(`data: ${typeof data === "string" ? data : JSON.stringify(data)}\n\n`);

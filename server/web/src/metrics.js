@@ -41,3 +41,7 @@ export function quantile(list, share) {
 
 // Observations of each bucket by itself.
 export const apart = (list) => list.map(([bound, count], i) => [bound, count - (i ? list[i - 1][1] : 0)]);
+
+// Whether the server began anew between two readings: some counter fell.
+const COUNTER = /^\w+_(total|count|sum|bucket)(\{|$)/;
+export const began = (before, now) => [...before].some(([key, value]) => COUNTER.test(key) && !(now.get(key) >= value));

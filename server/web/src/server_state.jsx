@@ -5,13 +5,14 @@ import { axis, Chart, Lines } from "./chart.jsx";
 import { series } from "./colors.js";
 import { Problem } from "./fields.jsx";
 import { bytes, count, depth as depthText, integer, number, rough, seconds } from "./format.js";
-import { apart, buckets, parse, quantile } from "./metrics.js";
+import { apart, began, buckets, parse, quantile } from "./metrics.js";
 import { useStore } from "./store.js";
 
 const PERIOD = 2000;
+const TEN_SECONDS = 10_000;
 const KEPT = 150; // samples: five minutes
 
-// Samples, newest last: [{ at (s), values }]. Nothing is asked while nobody looks.
+// Samples, newest last: [{ at (s), values, anew: the server began after the sample before }]. Nothing is asked while nobody looks.
 function useSamples(active, state) {
   const [samples, setSamples] = useState([]);
   const [error, setError] = useState(null);
@@ -24,7 +25,10 @@ function useSamples(active, state) {
         try {
           const values = parse(await (await request("metrics")).text());
           if (over) return;
-          setSamples((old) => [...old.slice(1 - KEPT), { at: Date.now() / 1000, values }]);
+          setSamples((old) => {
+            const anew = old.length > 0 && began(old.at(-1).values, values);
+            return [...old.slice(1 - KEPT), { at: Date.now() / 1000, values, anew }];
+          });
           setError(null);
         } catch (problem) {
           if (over) return;
@@ -42,11 +46,18 @@ function useSamples(active, state) {
   return [samples, error];
 }
 
-// What a counter grew by a second between two samples; null where it began anew in between.
+// The sample that the newest is held against: ten seconds older, or the first since the server began; undefined where the newest is
+// the first.
+function past(samples) {
+  const recent = samples.slice(-1 - TEN_SECONDS / PERIOD);
+  const since = recent.slice(Math.max(0, recent.findLastIndex(({ anew }) => anew)));
+  return since.length > 1 ? since[0] : undefined;
+}
+
+// What a counter grew by a second between two samples.
 function rate(name, before, now) {
   if (!before || now.at <= before.at) return null;
-  const grown = now.values.get(name) - before.values.get(name);
-  return grown >= 0 ? grown / (now.at - before.at) : null;
+  return (now.values.get(name) - before.values.get(name)) / (now.at - before.at);
 }
 
 // What a step of the batch advanced between two samples, on average.
@@ -57,12 +68,12 @@ function rowsAStep(before, now) {
   return steps > 0 ? grown("descent_batch_rows_sum") / steps : 0;
 }
 
-// The same by the step t that the rows were at: [[upper bound, rows]]; null where the counters began anew.
+// The same by the step t that the rows were at: [[upper bound, rows]].
 function rowsByStep(before, now) {
   if (!before) return null;
   const steps = now.values.get("descent_batch_rows_count") - before.values.get("descent_batch_rows_count");
   const [old, list] = [before, now].map(({ values }) => apart(buckets(values, "descent_row_step")));
-  return steps >= 0 ? list.map(([bound, n], i) => [bound, steps ? (n - old[i][1]) / steps : 0]) : null;
+  return list.map(([bound, n], i) => [bound, steps ? (n - old[i][1]) / steps : 0]);
 }
 
 export function ServerState({ active }) {
@@ -79,17 +90,16 @@ export function ServerState({ active }) {
 }
 
 function Figures({ samples, now }) {
-  const before = samples[Math.max(0, samples.length - 6)]; // ten seconds
-  const past = before === now ? null : before;
+  const before = past(samples);
   const get = (name) => now.values.get(name);
   const limit = get("descent_cache_limit_bytes");
   const wait = buckets(now.values, "descent_time_to_first_token_seconds");
   const cards = [
     ["Running", integer(get("descent_requests_running")), "sequences that hold cache"],
     ["Waiting", integer(get("descent_requests_waiting")), "sequences in the queue"],
-    ["Rows a step", number(rowsAStep(past, now)), "tokens advanced together, last 10 s"],
-    ["Row-steps/s", count(rate("descent_batch_rows_sum", past, now)), "steps of tokens, last 10 s"],
-    ["Tokens/s", number(rate("descent_generated_tokens_total", past, now)), "of texts that ended in the last 10 s"],
+    ["Rows a step", number(rowsAStep(before, now)), "tokens advanced together, last 10 s"],
+    ["Row-steps/s", count(rate("descent_batch_rows_sum", before, now)), "steps of tokens, last 10 s"],
+    ["Tokens/s", number(rate("descent_generated_tokens_total", before, now)), "of texts that ended in the last 10 s"],
     ["First token", seconds(quantile(wait, 0.5)), `median since the start; 99%: ${seconds(quantile(wait, 0.99))}`],
     ["Cache", bytes(get("descent_cache_bytes")), `of ${bytes(limit)}`, get("descent_cache_bytes") / limit],
     ["Preemptions", integer(get("descent_preemptions_total")), "since the start"],
@@ -115,7 +125,7 @@ function Figures({ samples, now }) {
         <Line title="Cache, MiB" samples={samples} of={(_, sample) => sample.values.get("descent_cache_bytes") / 2 ** 20} />
       </div>
       <div class="charts">
-        <Bars title="Batch by t: rows at each step of their descent, last 10 s" list={rowsByStep(past, now)} value={rough} />
+        <Bars title="Batch by t: rows at each step of their descent, last 10 s" list={rowsByStep(before, now)} value={rough} />
         <Bars title="Rows of each step, since the start" list={apart(buckets(now.values, "descent_batch_rows"))} value={integer} />
         <Bars title="T of requests, since the start" list={apart(buckets(now.values, "descent_request_steps"))} value={integer} />
       </div>
@@ -126,7 +136,7 @@ function Figures({ samples, now }) {
 
 function Line({ title, samples, of, and, names = [title] }) {
   const data = useMemo(() => {
-    const list = (value) => samples.map((sample, i) => value(samples[i - 1], sample) ?? null);
+    const list = (value) => samples.map((sample, i) => value(sample.anew ? undefined : samples[i - 1], sample) ?? null);
     return [samples.map(({ at }) => at - samples.at(-1).at), list(of), ...(and ? [list(and)] : [])];
   }, [samples]);
   const options = () => ({

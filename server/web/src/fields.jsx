@@ -12,12 +12,25 @@ export function Field({ id, label, hint, children }) {
   );
 }
 
+// What stands in a field for a number: what its user has typed, such as the 0.0 on the way to 0.05, as long as `value` is what it
+// was when that was typed; else `value`. As a string: Preact writes a number into the field at each drawing, over what is typed.
+function useTyped(value) {
+  const [typed, setTyped] = useState(null);
+  const text = typed && typed.value === value ? typed.text : String(value ?? "");
+  return [text, (next, of) => setTyped({ text: next, value: of })];
+}
+
 // A number, or null where the field is empty.
 export function NumberField({ id, label, hint, value, onChange, ...limits }) {
-  const read = (event) => onChange(event.target.value === "" ? null : Number(event.target.value));
+  const [text, type] = useTyped(value);
+  const read = ({ target }) => {
+    const number = target.value === "" ? null : Number(target.value);
+    type(target.value, number);
+    onChange(number);
+  };
   return (
     <Field id={id} label={label} hint={hint}>
-      <input id={id} type="number" inputmode="decimal" value={value ?? ""} onInput={read}
+      <input id={id} type="number" inputmode="decimal" value={text} onInput={read}
              aria-describedby={hint ? `${id}-hint` : undefined} {...limits} />
     </Field>
   );
@@ -69,10 +82,13 @@ export function Depth({ id, model, most, value, onChange }) {
 }
 
 function DepthOf({ id, label, trained, most, value, onChange }) {
+  const [text, type] = useTyped(value);
   const end = Math.min(most, Math.max(12, 4 * trained));
-  const set = (event) => {
-    const steps = Math.round(Number(event.target.value));
-    if (steps >= 1) onChange(Math.min(steps, most));
+  const set = ({ target }) => {
+    const read = Math.round(Number(target.value));
+    const steps = read >= 1 ? Math.min(read, most) : value;
+    type(String(steps), steps);
+    onChange(steps);
   };
   return (
     <div class="field depth">
@@ -80,7 +96,8 @@ function DepthOf({ id, label, trained, most, value, onChange }) {
       <div class="depth-row">
         <input id={id} type="range" min="1" max={end} step="1" value={Math.min(value, end)} onInput={set}
                aria-valuetext={`${value} steps, trained ${trained}`} />
-        <input type="number" min="1" max={most} value={value} onChange={set} aria-label={`${label}, as a number`} />
+        <input type="number" min="1" max={most} value={text} onInput={({ target }) => type(target.value, value)} onChange={set}
+               aria-label={`${label}, as a number`} />
       </div>
       <button type="button" class="link" disabled={value === trained} onClick={() => onChange(trained)}>
         trained at {trained}

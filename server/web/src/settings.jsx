@@ -37,7 +37,8 @@ export function Settings({ value, defaults, onChange }) {
         <summary>Sampler</summary>
         <div class="pair">
           {SAMPLERS.map(([name, limits]) => (
-            <NumberField key={name} id={name} label={name} value={value.sampling[name] ?? defaults[name]}
+            <NumberField key={name} id={name} label={name} placeholder={defaults[name]}
+                         value={value.sampling[name] === undefined ? defaults[name] : value.sampling[name]}
                          onChange={(next) => set("sampling")({ ...value.sampling, [name]: next })} {...limits} />
           ))}
         </div>

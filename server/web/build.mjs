@@ -19,7 +19,7 @@ await build({
   bundle: true,
   minify: true,
   format: "esm",
-  target: ["chrome110", "firefox115", "safari16"],
+  target: ["chrome117", "firefox115", "safari16"],
   jsx: "automatic",
   jsxImportSource: "preact",
   legalComments: "none",

@@ -1,5 +1,6 @@
 // The page as a whole: its views, the key, a server that loads, a narrow screen, and what axe-core says of each view.
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import test from "node:test";
 import { alert, given, inFrontOf, KEY, model, open, pane, PHONE, says, serious, textOf } from "./support.mjs";
 
@@ -137,4 +138,24 @@ test("a server that loads is waited for", async (t) => {
   loading = false;
   await page.locator("#prompt").waitFor();
   await says(page.locator(".state"), "ready");
+});
+
+test("the keyboard sees where it is on the way to a file", async (t) => {
+  const page = await open(t, { view: "scaling" });
+  await page.locator("#scaling-text").focus();
+  await page.keyboard.press("Tab");
+  assert.equal(await page.evaluate(() => document.activeElement.id), "file");
+  const outline = await page.getByText("Choose a file").evaluate((label) => getComputedStyle(label).outline);
+  assert.match(outline, /solid 2px/);
+});
+
+// What the bundler does not translate for the oldest browsers that server/web/build.mjs names: Firefox 115, Safari 16, Chrome 117.
+test("nothing is used that the oldest browsers lack", () => {
+  const built = (name) => readFileSync(new URL(`../../server/web/dist/${name}`, import.meta.url), "utf8");
+  const style = [/:has\(/, /color-mix\(/, /light-dark\(/, /@scope\b/, /@starting-style\b/, /field-sizing/, /text-wrap/, /anchor-name/, /transition-behavior/];
+  const script = [/\.(toSorted|toReversed|toSpliced|union|intersection|isSubsetOf|isWellFormed)\(/, /\b(Object|Map)\.groupBy\b/, /\bArray\.fromAsync\b/,
+    /\bPromise\.(withResolvers|try)\b/, /\bAbortSignal\.any\b/, /\bURL\.(canParse|parse)\b/, /\bIterator\.from\b/, /\bRegExp\.escape\b/, /\(\?<[=!]/,
+    /\bfor await\([^)]*\.body\b/, /\bshow(Open|SaveFile|Directory)Picker\b/, /\b(requestIdleCallback|scheduler|startViewTransition)\b/, /\bDurationFormat\b/];
+  assert.deepEqual(style.filter((pattern) => pattern.test(built("app.css"))), []);
+  assert.deepEqual(script.filter((pattern) => pattern.test(built("app.js"))), []);
 });

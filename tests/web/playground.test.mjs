@@ -106,6 +106,74 @@ test("every setting is sent, and defaults are not", async (t) => {
   assert.equal(bodies.length, 2);
 });
 
+test("numbers are typed digit by digit", async (t) => {
+  const page = await open(t);
+  const bodies = sent(page);
+  await page.getByText("Sampler").click();
+  const type = async (field, text) => {
+    await field.click();
+    await page.keyboard.press("ControlOrMeta+a");
+    for (const key of text) {
+      await page.keyboard.press(key);
+      await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(drawn)));
+    }
+    assert.equal(await field.inputValue(), text);
+  };
+  const values = { top_p: "0.95", min_p: "0.05", typical_p: "0.9005", repetition_penalty: "1.05", presence_penalty: "-0.5" };
+  for (const [name, text] of Object.entries(values)) await type(page.getByLabel(name), text);
+  await type(page.getByLabel("Temperature"), "0.45");
+  await type(page.getByLabel("Most tokens"), "3");
+  await page.getByLabel("top_k").fill("40");
+  await page.getByLabel("top_k").fill(""); // as the server has it
+  assert.equal(await page.getByLabel("top_k").inputValue(), "");
+  await generate(page).click();
+  await says(pane(page, 2), "length");
+  const { seed, ...body } = bodies[1];
+  assert.deepEqual(body, { model: "nrgpt-shakespeare", prompt: "ROMEO:\n", temperature: 0.45, max_tokens: 3, top_p: 0.95, min_p: 0.05, typical_p: 0.9005,
+                           repetition_penalty: 1.05, presence_penalty: -0.5, stream: true, stream_options: { include_usage: true }, descent: { steps: 4 } });
+  await page.getByLabel("Seed").click();
+  await page.keyboard.type("1e"); // no number yet
+  await page.getByText("Sampler").click();
+  await page.getByLabel("Prompt").press("Control+Enter");
+  assert.equal(await page.evaluate(() => document.activeElement.id), "seed");
+  await page.keyboard.type("3");
+  await page.getByLabel("Temperature").fill("-1");
+  await page.keyboard.press("Enter");
+  await says(pane(page, 2).getByRole("alert"), /Refused\..*temperature/);
+  assert.deepEqual([bodies.length, bodies[3].seed], [4, 1000]);
+});
+
+test("T is typed while texts come", async (t) => {
+  let go;
+  const { url } = await inFrontOf({
+    "/v1/completions": (request, response) => {
+      begin(response);
+      go = () => event(response, piece("more "));
+      go();
+    },
+  });
+  const page = await open(t, { url });
+  await page.getByLabel("Compare two T").uncheck();
+  await generate(page).click();
+  await says(shownText(page, 2), "more");
+  const field = pane(page, 2).getByLabel("T, as a number");
+  await field.click();
+  await page.keyboard.press("ControlOrMeta+a");
+  await page.keyboard.press("1");
+  go();
+  await says(shownText(page, 2), "more more");
+  await page.keyboard.press("2");
+  assert.equal(await field.inputValue(), "12");
+  await page.keyboard.press("Tab");
+  assert.equal(await page.locator("#t1").inputValue(), "12");
+  for (const [text, value] of [["999", "256"], ["0", "256"], ["", "256"], ["5", "5"]]) {
+    await field.fill(text);
+    await field.blur();
+    await page.waitForFunction(([element, value]) => element.value === value, [await field.elementHandle(), value]);
+  }
+  assert.equal(await page.locator("#t1").inputValue(), "5");
+});
+
 test("a CEM has T of attention and of MLP, and goes back to the trained one", async (t) => {
   const page = await open(t);
   const bodies = sent(page);

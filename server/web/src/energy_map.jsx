@@ -3,7 +3,7 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 import { json } from "./api.js";
 import { Chart, axis } from "./chart.jsx";
 import { color, ramp, scheme, series } from "./colors.js";
-import { Choice, Depth, descentField, Field, Go, MoreDescent, NumberField, Problem, useOfModel } from "./fields.jsx";
+import { Choice, Controls, Depth, descentField, Field, Go, MoreDescent, NumberField, Problem, useOfModel } from "./fields.jsx";
 import { depth as depthText, integer, number, rough, seconds, shown } from "./format.js";
 import { boxOf, cellAt, layOut, lineOf, paintLine } from "./map_canvas.js";
 import { isSample, textFor } from "./samples.js";
@@ -52,11 +52,7 @@ export function EnergyMap({ model, most, passed }) {
 
   return (
     <div class="split">
-      <form class="controls" aria-label="Text" onSubmit={(event) => {
-        event.preventDefault();
-        if (asking) asking.abort();
-        else void ask(text, depth);
-      }}>
+      <Controls label="Text" busy={asking !== null} onStart={() => ask(text, depth)} onStop={() => asking.abort()}>
         <Field id="map-text" label="Text">
           <textarea id="map-text" class="mono" rows="8" spellcheck={false} value={text} onInput={(event) => setText(event.target.value)} />
         </Field>
@@ -72,7 +68,7 @@ export function EnergyMap({ model, most, passed }) {
           <Go busy={asking !== null} disabled={!text}>Trace</Go>
         </div>
         <Problem error={error} />
-      </form>
+      </Controls>
       <div aria-busy={asking !== null}>
         {asking && <p class="hint" role="status">The server traces the text.</p>}
         {found ? <Found key={found.ms} {...found} /> : !asking && <p class="empty">Each token of a text descends its energy in T steps. This map

@@ -129,6 +129,21 @@ export function MoreDescent({ id, value, onChange }) {
   );
 }
 
+// The controls of a view: submitting them begins or, while it is busy, stops what it does. The steps of a number's arrows are no
+// rule for what is typed: what may be, the server says; only what is no number is told here.
+export function Controls({ label, busy, onStart, onStop, children }) {
+  const submit = (event) => {
+    event.preventDefault();
+    if (busy) return onStop();
+    const wrong = [...event.currentTarget.elements].find(({ validity }) => validity?.badInput);
+    if (!wrong) return onStart();
+    const folded = wrong.closest("details");
+    if (folded) folded.open = true;
+    wrong.reportValidity();
+  };
+  return <form class="controls" aria-label={label} noValidate onSubmit={submit}>{children}</form>;
+}
+
 // Submits its form, which begins or, while it is busy, stops what it does: one button, so that it keeps the focus.
 export function Go({ busy, disabled, children }) {
   return <button type="submit" class="main" disabled={!busy && disabled}>{busy ? "Stop" : children}</button>;

@@ -1,6 +1,6 @@
 // Generating: one prompt, two panes that differ in T and in nothing else, the same seed among them.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { Check, Choice, Depth, descentField, Field, Go, Problem, useOfModel } from "./fields.jsx";
+import { Check, Choice, Controls, Depth, descentField, Field, Go, Problem, useOfModel } from "./fields.jsx";
 import { integer, number, seconds } from "./format.js";
 import { createRun } from "./run.js";
 import { isSample, promptFor } from "./samples.js";
@@ -145,7 +145,7 @@ export function Playground({ model, most, defaults, onMap }) {
   const keys = (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && !busy) {
       event.preventDefault();
-      start();
+      event.currentTarget.querySelector("form").requestSubmit();
     } else if (event.key === "Escape" && busy) {
       stopAll();
     }
@@ -159,11 +159,7 @@ export function Playground({ model, most, defaults, onMap }) {
 
   return (
     <div class="split" onKeyDown={keys}>
-      <form class="controls" aria-label="Request" onSubmit={(event) => {
-        event.preventDefault();
-        if (busy) stopAll();
-        else start();
-      }}>
+      <Controls label="Request" busy={busy} onStart={start} onStop={stopAll}>
         {model.descent.chat_template && (
           <Choice id="mode" label="Form" value={mode} onChange={changeMode}
                   options={[["completion", "completion"], ["chat", `chat (${model.descent.chat_template})`]]} />
@@ -189,7 +185,7 @@ export function Playground({ model, most, defaults, onMap }) {
         </div>
         <Settings value={settings} defaults={defaults} onChange={setSettings} />
         <Problem error={error} />
-      </form>
+      </Controls>
       <div>
         <div class={compare ? "panes two" : "panes"}>
           {panes.map((i) => (

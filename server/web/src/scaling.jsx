@@ -4,7 +4,7 @@ import uPlot from "uplot";
 import { stream } from "./api.js";
 import { axis, Chart, Lines } from "./chart.jsx";
 import { color, series } from "./colors.js";
-import { Choice, descentField, Field, Go, MoreDescent, NumberField, Problem, useOfModel } from "./fields.jsx";
+import { Choice, Controls, descentField, Field, Go, MoreDescent, NumberField, Problem, useOfModel } from "./fields.jsx";
 import { aligned, count, depth as depthText, download, integer, number, seconds } from "./format.js";
 import { csv, curves, intervalOf, labelled, METRICS, present, readDepths, readInputs, spelled, suggested } from "./scaling_data.js";
 import { svg } from "./scaling_svg.js";
@@ -67,11 +67,7 @@ export function Scaling({ model, most }) {
 
   return (
     <div class="split">
-      <form class="controls" aria-label="Experiment" onSubmit={(event) => {
-        event.preventDefault();
-        if (busy) busy.abort();
-        else void start();
-      }}>
+      <Controls label="Experiment" busy={busy !== null} onStart={start} onStop={() => busy.abort()}>
         <Inputs text={text} onText={setText} file={file} onFile={setFile} onProblem={setError} />
         <p class="hint" id="inputs-said">{said(inputs)}</p>
         {kinds ? (
@@ -91,7 +87,7 @@ export function Scaling({ model, most }) {
           <Go busy={busy !== null} disabled={inputs.kind === "none"}>Measure</Go>
         </div>
         <Problem error={error} />
-      </form>
+      </Controls>
       <div aria-busy={busy !== null}>
         {result ? <Result {...result} busy={busy !== null} /> : (
           <p class="empty">Loss, accuracy, energy and cost of your own text at each T, with intervals: a text is read window by window,
@@ -130,11 +126,11 @@ function Inputs({ text, onText, file, onFile, onProblem }) {
         </Field>
       )}
       <div class="actions">
-        <label class="button" for="file">Choose a file</label>
         <input id="file" class="sr" type="file" accept=".txt,.tsv,.jsonl,.json,text/*" onChange={(event) => {
           void take(event.target.files[0]);
           event.target.value = "";
         }} />
+        <label class="button" for="file">Choose a file</label>
         <span class="hint">or drop one here</span>
       </div>
     </div>

@@ -5,15 +5,16 @@ import { alert, given, handOver, inFrontOf, open, says } from "./support.mjs";
 
 const URL_OPEN = given("DESCENT_URL_QUIET"); // nobody else asks it anything
 
-const card = (page, name) => page.locator(".cards > div").filter({ hasText: name }).locator("dd").first();
+const card = (page, name) => page.locator(".cards > div").filter({ has: page.locator("dt").getByText(name, { exact: true }) }).locator("dd").first();
 
 async function metrics() {
   const text = await (await fetch(`${URL_OPEN}/metrics`)).text();
   return (name) => Number(text.split("\n").find((line) => line.startsWith(`${name} `)).split(" ")[1]);
 }
 
-async function busy(tokens) {
-  const body = { model: "long", prompt: "a b c", max_tokens: tokens, ignore_eos: true, descent: { steps: 100 } };
+// Eight sequences, which the page sees however fast the machine is: it looks every two seconds, and one alone may be over by then.
+async function busy() {
+  const body = { model: "long", prompt: "a b c", n: 8, max_tokens: 2000, ignore_eos: true, descent: { steps: 100 } };
   const leave = new AbortController();
   const answer = fetch(`${URL_OPEN}/v1/completions`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal: leave.signal });
   return { leave: () => leave.abort(), over: answer.catch(() => {}) };
@@ -23,17 +24,34 @@ test("figures are those of /metrics, and follow what the server does", async (t)
   const page = await open(t, { view: "server", url: URL_OPEN });
   await says(card(page, "Running"), "0");
   const get = await metrics();
-  const mebibytes = get("descent_cache_bytes") / 2 ** 20;
-  assert.ok(Math.abs(parseFloat(await card(page, "Cache").innerText()) * (/KiB/.test(await card(page, "Cache").innerText()) ? 1 / 1024 : 1) - mebibytes) < 0.1 + mebibytes / 50);
+  const [amount, unit] = (await card(page, "Cache").innerText()).split(" ");
+  const held = Number(amount.replaceAll(",", "")) * 1024 ** ["B", "KiB", "MiB", "GiB"].indexOf(unit);
+  assert.ok(Math.abs(held - get("descent_cache_bytes")) <= 0.005 * get("descent_cache_bytes"), `${held} bytes`);
   assert.equal(await card(page, "Preemptions").innerText(), "0");
-  const one = await busy(2000);
-  await says(card(page, "Running"), "1");
+  const one = await busy();
+  await says(card(page, "Running"), "8");
   await says(card(page, "Row-steps/s"), /[1-9]/);
   await says(card(page, "Rows a step"), /[1-9]/);
   one.leave();
   await one.over;
   await says(card(page, "Running"), "0");
   await says(page.locator("figure").filter({ hasText: "T of requests" }), /65–128\s*1/);
+});
+
+test("the cache's share of its limit is drawn in the page's own colours", async (t) => {
+  const figures = (await (await fetch(`${URL_OPEN}/metrics`)).text()).replace(/^descent_cache_limit_bytes .*$/m, "descent_cache_limit_bytes 4096")
+    .replace(/^descent_cache_bytes .*$/m, "descent_cache_bytes 3072");
+  const { url } = await inFrontOf({ "/metrics": (request, response) => response.end(figures) }, URL_OPEN);
+  const page = await open(t, { view: "server", url, scheme: "dark" });
+  const meter = page.getByRole("meter", { name: "Cache, share of its limit" });
+  assert.equal(await meter.getAttribute("aria-valuenow"), "0.75");
+  const [whole, part, empty, line] = await meter.evaluate((bar) => {
+    const probe = document.body.appendChild(document.createElement("i"));
+    probe.style.color = "var(--line)";
+    return [bar.clientWidth, bar.firstElementChild.clientWidth, getComputedStyle(bar).backgroundColor, getComputedStyle(probe).color];
+  });
+  assert.ok(whole > 100 && Math.abs(part - 0.75 * whole) <= 1, `${part} of ${whole}`);
+  assert.equal(empty, line);
 });
 
 test("the batch by t is what the last ten seconds added", async (t) => {

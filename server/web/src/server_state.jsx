@@ -111,7 +111,7 @@ function Figures({ samples, now }) {
           <div key={name}>
             <dt>{name}</dt>
             <dd>{value}</dd>
-            {share !== undefined && <dd class="meter"><meter min="0" max="1" value={share} aria-label={`${name}, share of its limit`} /></dd>}
+            {share !== undefined && <dd class="share"><Share value={share} label={`${name}, share of its limit`} /></dd>}
             <dd class="hint">{about}</dd>
           </div>
         ))}
@@ -131,6 +131,15 @@ function Figures({ samples, now }) {
       </div>
       <Requests values={now.values} />
     </>
+  );
+}
+
+// Not a <meter>: what is empty of one is white in Firefox where the page is dark, and looks full.
+function Share({ value, label }) {
+  return (
+    <div class="bar" role="meter" aria-label={label} aria-valuemin="0" aria-valuemax="1" aria-valuenow={value}>
+      <span style={{ width: `${100 * value}%` }} />
+    </div>
   );
 }
 

@@ -18,8 +18,8 @@ typedef int32_t vi __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint32_t vu __attribute__((vector_size(VECTOR_BYTES)));
 
 /* Blocking, by the number of vector registers (32 or 16): ROWS x MANY accumulators of a project, COLUMNS x MANY of a
- * project_back, ALONE for a single vector. */
-enum { MANY = LANES == 16 ? 4 : 2, ROWS = LANES == 16 ? 4 : 6, COLUMNS = LANES == 16 ? 4 : 6, ALONE = 8 };
+ * project_back, or up to REST x MANY of the last columns, ALONE for a single vector. */
+enum { MANY = LANES == 16 ? 4 : 2, ROWS = LANES == 16 ? 4 : 6, COLUMNS = LANES == 16 ? 4 : 6, REST = 6, ALONE = 8 };
 
 /* How many rows further down a single vector's halves are fetched: what is read of a row is too short, and the next too far
  * away, for the CPU to see where it goes on. */
@@ -39,7 +39,7 @@ INLINE void store(float *p, vf v)
 
 INLINE vf splat(float f)
 {
-    return (vf){0} + f;
+    return f - (vf){0}; /* f as it is: 0 + f would have to be added, since it makes 0 of -0 */
 }
 
 /* Column c of a row, the `at`-th of those that are read on end: once for every 64 bytes. */
@@ -48,28 +48,34 @@ INLINE void fetch_halves(const char *row, number_type type, size_t c, size_t at)
     if (type != NUMBER_F32 && at % 32 == 0) __builtin_prefetch(row + c * 2);
 }
 
-/* LANES numbers of a row from column c on, zeros from column cols on. */
-INLINE vf load_weights(const char *row, number_type type, size_t c, size_t cols)
+/* LANES numbers of a row from column c on. */
+INLINE vf load_weights(const char *row, number_type type, size_t c)
 {
-    if (__builtin_expect(c + LANES <= cols, 1)) {
-        if (type == NUMBER_F32) return load((const float *)(const void *)row + c);
-        const uint16_t *half = (const uint16_t *)(const void *)row + c;
-        return type == NUMBER_F16 ? (vf)load_f16(half) : (vf)load_bf16(half);
-    }
-    size_t bytes = type == NUMBER_F32 ? 4 : 2;
-    char tail[VECTOR_BYTES] __attribute__((aligned(VECTOR_BYTES))) = {0};
-    if (c < cols) memcpy(tail, row + c * bytes, (cols - c) * bytes);
-    if (type == NUMBER_F32) return load((const float *)(const void *)tail);
-    const uint16_t *half = (const uint16_t *)(const void *)tail;
+    const uint16_t *half = (const uint16_t *)(const void *)row + c;
+    if (type == NUMBER_F32) return load((const float *)(const void *)row + c);
     return type == NUMBER_F16 ? (vf)load_f16(half) : (vf)load_bf16(half);
 }
 
-INLINE vf load_tail(const float *p, size_t c, size_t n)
+/* The first n of them, 1 to LANES, and zeros. */
+INLINE vf load_some_weights(const char *row, number_type type, size_t c, size_t n)
 {
-    if (__builtin_expect(c + LANES <= n, 1)) return load(p + c);
-    float tail[LANES] = {0};
-    if (c < n) memcpy(tail, p + c, (n - c) * sizeof(float));
-    return load(tail);
+    const uint16_t *half = (const uint16_t *)(const void *)row + c;
+    if (type == NUMBER_F32) return (vf)load_some((const float *)(const void *)row + c, n);
+    return type == NUMBER_F16 ? (vf)load_some_f16(half, n) : (vf)load_some_bf16(half, n);
+}
+
+/* Numbers from i on, of n; zeros behind them. */
+INLINE vf load_tail(const float *p, size_t i, size_t n)
+{
+    return __builtin_expect(i + LANES <= n, 1) ? load(p + i) : (vf)load_some(p + i, n - i);
+}
+
+INLINE void store_tail(float *p, vf v, size_t i, size_t n)
+{
+    if (__builtin_expect(i + LANES <= n, 1))
+        store(p + i, v);
+    else
+        store_some(p + i, v, n - i);
 }
 
 /* p and q hold `size` lanes of each of several accumulators: the upper half of each is added to the lower, those of p first. */
@@ -127,80 +133,148 @@ INLINE vf sum_lanes(vf *part, int n)
     return part[0];
 }
 
+typedef float four __attribute__((vector_size(16)));
+
+/* Lanes 0 to 3, or where there are so many and `from` is 4, lanes 4 to 7. */
+INLINE four four_lanes(vf v, int from)
+{
+#if LANES >= 8
+    if (from == 4) return __builtin_shufflevector(v, v, 4, 5, 6, 7);
+#endif
+    (void)from;
+    return __builtin_shufflevector(v, v, 0, 1, 2, 3);
+}
+
 /* ---- W x ------------------------------------------------------------------------------------------------------- */
+
+/* Some vectors of a product of floats: project's rows [first, last) of W, or project_back's columns. */
+typedef struct some_vectors {
+    const matrix *w;
+    const float *in; /* of a project x [..][cols], else u [..][rows] */
+    size_t in_stride;
+    float *out;
+    size_t out_stride, first, last;
+    bool add;
+} some_vectors;
+
+/* By type and how many vectors, 1 to MANY. Each is a function of its own: in one, loops need more addresses than there are
+ * registers. */
+typedef void typed_part(const some_vectors *p);
+#define TYPED_PART(name, all, type, MB)                                                                                        \
+    static __attribute__((noinline)) void name(const some_vectors *p)                                                          \
+    {                                                                                                                          \
+        all(p, type, MB);                                                                                                      \
+    }
+
+/* All `count` vectors through one such function after the other, as many at a time as go together. */
+INLINE void in_parts(some_vectors p, typed_part *const parts[MANY], size_t count)
+{
+    for (; count >= MANY; count -= MANY) {
+        parts[MANY - 1](&p);
+        p.in += MANY * p.in_stride;
+        p.out += MANY * p.out_stride;
+    }
+    if (count > 0) parts[count - 1](&p);
+}
 
 /* out[r] (+)= the lanes of sum[r][m] added up, for r from `first` on, n of them as sum_lanes takes them. */
 INLINE void put_sums(vf sum[ALONE][MANY], int m, int first, int n, float *out, bool add)
 {
     vf part[ALONE];
-    float value[LANES];
     for (int i = 0; i < n; i++) part[i] = sum[first + i][m];
     vf total = sum_lanes(part, n);
-    memcpy(value, &total, sizeof value);
-    for (int i = 0; i < n; i++) out[first + i] = add ? out[first + i] + value[i] : value[i];
+    for (int i = 0; i + 4 <= n; i += 4) { /* in one piece, as who reads them next would wait for several */
+        four old, value = four_lanes(total, i);
+        if (add) {
+            memcpy(&old, out + first + i, sizeof old);
+            value = old + value;
+        }
+        memcpy(out + first + i, &value, sizeof value);
+    }
+    for (int i = n - n % 4; i < n; i++) out[first + i] = add ? out[first + i] + total[i] : total[i];
 }
 
 /* RB rows of W against MB vectors; both are constants where it is called, so the accumulators stay in registers. */
-INLINE void project_block(const matrix *w, number_type type, const float *x, size_t x_stride, float *y, size_t y_stride,
-                          size_t row, int RB, int MB, bool add)
+INLINE void project_block(const some_vectors *p, number_type type, size_t row, int RB, int MB)
 {
     vf sum[ALONE][MANY];
     for (int r = 0; r < RB; r++)
         for (int m = 0; m < MB; m++) sum[r][m] = (vf){0};
+    const matrix *w = p->w;
+    const float *x = p->in;
     const char *rows[ALONE];
     for (int r = 0; r < RB; r++) rows[r] = (const char *)w->data + (row + (size_t)r) * w->stride;
-    size_t cols = w->cols, whole = cols - cols % LANES;
+    size_t cols = w->cols, whole = cols - cols % LANES, x_stride = p->in_stride;
     for (size_t c = 0; c < whole; c += LANES) {
         vf xv[MANY];
         for (int m = 0; m < MB; m++) xv[m] = load(x + (size_t)m * x_stride + c);
         for (int r = 0; r < RB; r++) {
-            vf wv = load_weights(rows[r], type, c, c + LANES);
+            vf wv = load_weights(rows[r], type, c);
             if (RB == ALONE) fetch_halves(rows[r] + FORTH_AHEAD * w->stride, type, c, c);
-            for (int m = 0; m < MB; m++) sum[r][m] += wv * xv[m];
+            if (MB > 1) wv = in_register(wv);
+            for (int m = 0; m < MB; m++) sum[r][m] = times_plus_f32(wv, xv[m], sum[r][m]);
         }
     }
     if (whole < cols) {
         for (int r = 0; r < RB; r++) {
-            vf wv = load_weights(rows[r], type, whole, cols);
-            for (int m = 0; m < MB; m++) sum[r][m] += wv * load_tail(x + (size_t)m * x_stride, whole, cols);
+            vf wv = load_some_weights(rows[r], type, whole, cols - whole);
+            for (int m = 0; m < MB; m++) {
+                vf xv = load_some(x + (size_t)m * x_stride + whole, cols - whole);
+                sum[r][m] = times_plus_f32(wv, xv, sum[r][m]);
+            }
         }
     }
     int set = RB == 8 && LANES >= 8 ? 8 : RB >= 4 ? 4 : 1; /* RB is 8, 6, 4 or 1: one or two sets */
     for (int m = 0; m < MB; m++) {
-        put_sums(sum, m, 0, set, y + (size_t)m * y_stride + row, add);
-        if (RB > set) put_sums(sum, m, set, RB - set, y + (size_t)m * y_stride + row, add);
+        put_sums(sum, m, 0, set, p->out + (size_t)m * p->out_stride + row, p->add);
+        if (RB > set) put_sums(sum, m, set, RB - set, p->out + (size_t)m * p->out_stride + row, p->add);
     }
 }
 
-/* All rows [first, last) against MB vectors. */
-INLINE void project_rows(const matrix *w, number_type type, const float *x, size_t x_stride, float *y, size_t y_stride,
-                         size_t first, size_t last, int MB, bool add)
+INLINE void project_rows(const some_vectors *p, number_type type, int MB)
 {
-    size_t r = first;
-    if (MB == 1)
-        for (; r + ALONE <= last; r += ALONE) project_block(w, type, x, x_stride, y, y_stride, r, ALONE, 1, add);
-    for (; r + ROWS <= last; r += ROWS) project_block(w, type, x, x_stride, y, y_stride, r, ROWS, MB, add);
-    for (; r < last; r++) project_block(w, type, x, x_stride, y, y_stride, r, 1, MB, add);
+    size_t r = p->first;
+    for (; MB == 1 && r + ALONE <= p->last; r += ALONE) project_block(p, type, r, ALONE, 1);
+    for (; r + ROWS <= p->last; r += ROWS) project_block(p, type, r, ROWS, MB);
+    for (; r < p->last; r++) project_block(p, type, r, 1, MB);
 }
 
-INLINE void project_typed(const matrix *w, number_type type, const float *x, size_t x_stride, size_t count, float *y,
-                          size_t y_stride, size_t first, size_t last, bool add)
+TYPED_PART(project_f32_1, project_rows, NUMBER_F32, 1)
+TYPED_PART(project_f32_2, project_rows, NUMBER_F32, 2)
+TYPED_PART(project_f16_1, project_rows, NUMBER_F16, 1)
+TYPED_PART(project_f16_2, project_rows, NUMBER_F16, 2)
+TYPED_PART(project_bf16_1, project_rows, NUMBER_BF16, 1)
+TYPED_PART(project_bf16_2, project_rows, NUMBER_BF16, 2)
+#if LANES == 16
+TYPED_PART(project_f32_3, project_rows, NUMBER_F32, 3)
+TYPED_PART(project_f32_4, project_rows, NUMBER_F32, 4)
+TYPED_PART(project_f16_3, project_rows, NUMBER_F16, 3)
+TYPED_PART(project_f16_4, project_rows, NUMBER_F16, 4)
+TYPED_PART(project_bf16_3, project_rows, NUMBER_BF16, 3)
+TYPED_PART(project_bf16_4, project_rows, NUMBER_BF16, 4)
+#endif
+
+static typed_part *const project_parts[][MANY] = {
+#if LANES == 16
+    [NUMBER_F32] = {project_f32_1, project_f32_2, project_f32_3, project_f32_4},
+    [NUMBER_F16] = {project_f16_1, project_f16_2, project_f16_3, project_f16_4},
+    [NUMBER_BF16] = {project_bf16_1, project_bf16_2, project_bf16_3, project_bf16_4},
+#else
+    [NUMBER_F32] = {project_f32_1, project_f32_2},
+    [NUMBER_F16] = {project_f16_1, project_f16_2},
+    [NUMBER_BF16] = {project_bf16_1, project_bf16_2},
+#endif
+};
+
+/* With several times as many, a band of W that stays in the first cache level meets them all before the next one is read. */
+static void project_typed(some_vectors p, size_t count)
 {
-    /* A band of W that stays in the first cache level is multiplied with every vector before the next one is read. */
-    size_t band = 16384 / (w->cols * number_bytes(type) + 1) / (2 * ROWS) * (2 * ROWS);
+    size_t first = p.first, last = p.last, band = last - first;
+    if (count > MANY) band = 16384 / (p.w->cols * number_bytes(p.w->type) + 1) / (2 * ROWS) * (2 * ROWS);
     if (band < 2 * ROWS) band = 2 * ROWS;
-    for (size_t r = first; r < last; r += band) {
-        size_t end = r + band < last ? r + band : last;
-        size_t m = 0;
-        for (; m + MANY <= count; m += MANY)
-            project_rows(w, type, x + m * x_stride, x_stride, y + m * y_stride, y_stride, r, end, MANY, add);
-        if (MANY > 3 && m + 3 == count) {
-            project_rows(w, type, x + m * x_stride, x_stride, y + m * y_stride, y_stride, r, end, 3, add);
-            continue;
-        }
-        for (; m + 2 <= count; m += 2)
-            project_rows(w, type, x + m * x_stride, x_stride, y + m * y_stride, y_stride, r, end, 2, add);
-        if (m < count) project_rows(w, type, x + m * x_stride, x_stride, y + m * y_stride, y_stride, r, end, 1, add);
+    for (p.first = first; p.first < last; p.first = p.last) {
+        p.last = p.first + band < last ? p.first + band : last;
+        in_parts(p, project_parts[p.w->type], count);
     }
 }
 
@@ -240,9 +314,10 @@ static void project_blocks(const product *p)
         bool add = p->add || c > p->first_col;
         for (size_t first = p->first_row; first < p->last_row; first += at_once) {
             size_t rows = p->last_row - first < at_once ? p->last_row - first : at_once;
-            matrix w = {.data = piece, .rows = rows, .cols = cols, .stride = cols * sizeof *piece};
+            matrix w = {.data = piece, .type = NUMBER_F32, .rows = rows, .cols = cols, .stride = cols * sizeof *piece};
             for (size_t r = 0; r < rows; r++) row_floats(p->w, first + r, c, cols, piece + r * cols);
-            project_typed(&w, NUMBER_F32, p->in + c, p->in_stride, p->count, p->out + first, p->out_stride, 0, rows, add);
+            const some_vectors all = {&w, p->in + c, p->in_stride, p->out + first, p->out_stride, 0, rows, add};
+            project_typed(all, p->count);
         }
     }
 }
@@ -253,42 +328,43 @@ static void project(const product *p)
         project_packed(p);
         return;
     }
-    matrix w = *p->w; /* the part's columns */
+    if (p->w->type == NUMBER_Q8_ROWS) {
+        project_blocks(p);
+        return;
+    }
+    matrix w = *p->w; /* the columns asked for */
     w.data = (const char *)w.data + p->first_col * number_bytes(w.type);
     w.cols = p->last_col - p->first_col;
-    const float *x = p->in + p->first_col;
-    size_t xs = p->in_stride, ys = p->out_stride, first = p->first_row, last = p->last_row;
-    if (w.type == NUMBER_F32)
-        project_typed(&w, NUMBER_F32, x, xs, p->count, p->out, ys, first, last, p->add);
-    else if (w.type == NUMBER_F16)
-        project_typed(&w, NUMBER_F16, x, xs, p->count, p->out, ys, first, last, p->add);
-    else if (w.type == NUMBER_BF16)
-        project_typed(&w, NUMBER_BF16, x, xs, p->count, p->out, ys, first, last, p->add);
-    else
-        project_blocks(p);
+    const some_vectors all = {&w, p->in + p->first_col, p->in_stride, p->out, p->out_stride, p->first_row, p->last_row, p->add};
+    project_typed(all, p->count);
 }
 
 /* ---- W^T u ------------------------------------------------------------------------------------------------------ */
 
-/* NV vectors of columns from `col` on, MB vectors u, all rows of W. `whole` says that every column lies inside W. */
-INLINE void back_block(const matrix *w, number_type type, const float *u, size_t u_stride, float *y, size_t y_stride,
-                       size_t col, int NV, int MB, bool whole, bool add)
+/* NV vectors of columns from `col` on, MB vectors u, all rows of W. `whole` says that every column lies inside W; else the last
+ * vector's may be fewer than its lanes. */
+INLINE void back_block(const some_vectors *p, number_type type, size_t col, int NV, int MB, bool whole)
 {
+    const matrix *w = p->w;
+    const float *u = p->in;
     vf total[ALONE][MANY] = {{{0}}};
+    size_t left = w->cols - col - (size_t)(NV - 1) * LANES, last = left < LANES ? left : LANES; /* numbers of the last vector */
+    size_t stride = w->stride, u_stride = p->in_stride;
     for (size_t group = 0; group < w->rows || group == 0; group += PRODUCT_GROUP) {
         size_t end = group + PRODUCT_GROUP < w->rows ? group + PRODUCT_GROUP : w->rows;
         vf sum[ALONE][MANY];
         for (int v = 0; v < NV; v++)
             for (int m = 0; m < MB; m++) sum[v][m] = (vf){0};
-        const char *row = (const char *)w->data + group * w->stride;
-        for (size_t r = group; r < end; r++, row += w->stride) {
+        const char *row = (const char *)w->data + group * stride + col * number_bytes(type);
+        for (size_t r = group; r < end; r++, row += stride) {
             vf uv[MANY];
             for (int m = 0; m < MB; m++) uv[m] = splat(u[(size_t)m * u_stride + r]);
             for (int v = 0; v < NV; v++) {
-                size_t c = col + (size_t)v * LANES;
-                vf wv = load_weights(row, type, c, whole ? c + LANES : w->cols);
-                if (NV == ALONE) fetch_halves(row + BACK_AHEAD * w->stride, type, c, (size_t)v * LANES);
-                for (int m = 0; m < MB; m++) sum[v][m] += wv * uv[m];
+                size_t c = (size_t)v * LANES;
+                vf wv = whole || v < NV - 1 ? load_weights(row, type, c) : load_some_weights(row, type, c, last);
+                if (NV == ALONE) fetch_halves(row + BACK_AHEAD * stride, type, c, c);
+                if (MB > 1) wv = in_register(wv);
+                for (int m = 0; m < MB; m++) sum[v][m] = times_plus_f32(wv, uv[m], sum[v][m]);
             }
         }
         for (int v = 0; v < NV; v++)
@@ -296,49 +372,86 @@ INLINE void back_block(const matrix *w, number_type type, const float *u, size_t
     }
     for (int m = 0; m < MB; m++)
         for (int v = 0; v < NV; v++) {
-            size_t c = col + (size_t)v * LANES;
-            float *out = y + (size_t)m * y_stride + c;
-            if (whole) {
-                store(out, add ? load(out) + total[v][m] : total[v][m]);
-                continue;
-            }
-            float lane[LANES];
-            memcpy(lane, &total[v][m], sizeof lane);
-            for (size_t l = 0; l < LANES && c + l < w->cols; l++) out[l] = add ? out[l] + lane[l] : lane[l];
+            float *out = p->out + (size_t)m * p->out_stride + col + (size_t)v * LANES;
+            size_t n = whole || v < NV - 1 ? LANES : last;
+            store_tail(out, p->add ? load_tail(out, 0, n) + total[v][m] : total[v][m], 0, n);
         }
 }
 
-INLINE void back_columns(const matrix *w, number_type type, const float *u, size_t u_stride, float *y, size_t y_stride,
-                         size_t first, size_t last, int MB, bool add)
+/* Columns from `col` on that NV vectors hold, 1 to ALONE, or with several vectors u to REST, the last of them maybe in part. */
+INLINE void back_rest(const some_vectors *p, number_type type, size_t col, size_t NV, int MB)
 {
-    size_t c = first;
-    if (MB == 1)
-        for (; c + ALONE * LANES <= last; c += ALONE * LANES)
-            back_block(w, type, u, u_stride, y, y_stride, c, ALONE, 1, true, add);
-    for (; c + COLUMNS * LANES <= last; c += COLUMNS * LANES)
-        back_block(w, type, u, u_stride, y, y_stride, c, COLUMNS, MB, true, add);
-    for (; c + LANES <= last; c += LANES) back_block(w, type, u, u_stride, y, y_stride, c, 1, MB, true, add);
-    if (c < last) back_block(w, type, u, u_stride, y, y_stride, c, 1, MB, false, add);
+    switch (NV) {
+    case 1:
+        back_block(p, type, col, 1, MB, false);
+        break;
+    case 2:
+        back_block(p, type, col, 2, MB, false);
+        break;
+    case 3:
+        back_block(p, type, col, 3, MB, false);
+        break;
+    case 4:
+        back_block(p, type, col, 4, MB, false);
+        break;
+    case 5:
+        back_block(p, type, col, 5, MB, false);
+        break;
+    case 6:
+        back_block(p, type, col, 6, MB, false);
+        break;
+    default:
+        if (MB == 1 && NV == 7) back_block(p, type, col, 7, 1, false);
+        if (MB == 1 && NV == 8) back_block(p, type, col, 8, 1, false);
+    }
 }
 
-INLINE void back_typed(const matrix *w, number_type type, const float *u, size_t u_stride, size_t count, float *y,
-                       size_t y_stride, size_t first, size_t last, bool add)
+/* Several vectors of columns at a time, and what is left of them at once, as far as registers go: sums side by side do not
+ * wait for each other. */
+INLINE void back_columns(const some_vectors *p, number_type type, int MB)
 {
-    /* A band of columns at a time, so that what the first vectors read is still near when the next ones come. */
-    enum { BAND = COLUMNS * LANES };
-    size_t band = count > MANY ? BAND : last - first + BAND;
-    for (size_t c = first; c < last; c += band) {
-        size_t end = c + band < last ? c + band : last;
-        size_t m = 0;
-        for (; m + MANY <= count; m += MANY)
-            back_columns(w, type, u + m * u_stride, u_stride, y + m * y_stride, y_stride, c, end, MANY, add);
-        if (MANY > 3 && m + 3 == count) {
-            back_columns(w, type, u + m * u_stride, u_stride, y + m * y_stride, y_stride, c, end, 3, add);
-            continue;
-        }
-        for (; m + 2 <= count; m += 2)
-            back_columns(w, type, u + m * u_stride, u_stride, y + m * y_stride, y_stride, c, end, 2, add);
-        if (m < count) back_columns(w, type, u + m * u_stride, u_stride, y + m * y_stride, y_stride, c, end, 1, add);
+    const size_t some = MB == 1 ? ALONE : COLUMNS, rest = MB == 1 ? ALONE : REST;
+    size_t c = p->first, left = (p->last - c + LANES - 1) / LANES;
+    for (; c + some * LANES <= p->last && (left > rest || left == some); c += some * LANES, left -= some)
+        back_block(p, type, c, (int)some, MB, true);
+    back_rest(p, type, c, left, MB);
+}
+
+TYPED_PART(back_f32_1, back_columns, NUMBER_F32, 1)
+TYPED_PART(back_f32_2, back_columns, NUMBER_F32, 2)
+TYPED_PART(back_f16_1, back_columns, NUMBER_F16, 1)
+TYPED_PART(back_f16_2, back_columns, NUMBER_F16, 2)
+TYPED_PART(back_bf16_1, back_columns, NUMBER_BF16, 1)
+TYPED_PART(back_bf16_2, back_columns, NUMBER_BF16, 2)
+#if LANES == 16
+TYPED_PART(back_f32_3, back_columns, NUMBER_F32, 3)
+TYPED_PART(back_f32_4, back_columns, NUMBER_F32, 4)
+TYPED_PART(back_f16_3, back_columns, NUMBER_F16, 3)
+TYPED_PART(back_f16_4, back_columns, NUMBER_F16, 4)
+TYPED_PART(back_bf16_3, back_columns, NUMBER_BF16, 3)
+TYPED_PART(back_bf16_4, back_columns, NUMBER_BF16, 4)
+#endif
+
+static typed_part *const back_parts[][MANY] = {
+#if LANES == 16
+    [NUMBER_F32] = {back_f32_1, back_f32_2, back_f32_3, back_f32_4},
+    [NUMBER_F16] = {back_f16_1, back_f16_2, back_f16_3, back_f16_4},
+    [NUMBER_BF16] = {back_bf16_1, back_bf16_2, back_bf16_3, back_bf16_4},
+#else
+    [NUMBER_F32] = {back_f32_1, back_f32_2},
+    [NUMBER_F16] = {back_f16_1, back_f16_2},
+    [NUMBER_BF16] = {back_bf16_1, back_bf16_2},
+#endif
+};
+
+/* With several times as many, a band of columns at a time, so that what the first read is still near when the next ones come.
+ */
+static void back_typed(some_vectors p, size_t count)
+{
+    size_t first = p.first, last = p.last, band = count > MANY ? COLUMNS * LANES : last - first;
+    for (p.first = first; p.first < last; p.first = p.last) {
+        p.last = p.first + band < last ? p.first + band : last;
+        in_parts(p, back_parts[p.w->type], count);
     }
 }
 
@@ -350,10 +463,11 @@ static void back_blocks(const product *p)
         size_t cols = p->last_col - c < COLS ? p->last_col - c : COLS;
         for (size_t first = p->first_row; first < p->last_row; first += AT_ONCE) {
             size_t rows = p->last_row - first < AT_ONCE ? p->last_row - first : AT_ONCE;
-            matrix w = {.data = piece, .rows = rows, .cols = cols, .stride = cols * sizeof *piece};
+            matrix w = {.data = piece, .type = NUMBER_F32, .rows = rows, .cols = cols, .stride = cols * sizeof *piece};
             for (size_t r = 0; r < rows; r++) row_floats(p->w, first + r, c, cols, piece + r * cols);
-            back_typed(&w, NUMBER_F32, p->in + first, p->in_stride, p->count, p->out + c, p->out_stride, 0, cols,
-                       p->add || first > p->first_row);
+            bool add = p->add || first > p->first_row;
+            const some_vectors all = {&w, p->in + first, p->in_stride, p->out + c, p->out_stride, 0, cols, add};
+            back_typed(all, p->count);
         }
     }
 }
@@ -364,19 +478,15 @@ static void project_back(const product *p)
         project_back_packed(p);
         return;
     }
-    matrix w = *p->w; /* the part's rows */
+    if (p->w->type == NUMBER_Q8_ROWS) {
+        back_blocks(p);
+        return;
+    }
+    matrix w = *p->w; /* the rows asked for */
     w.data = (const char *)w.data + p->first_row * w.stride;
     w.rows = p->last_row - p->first_row;
-    const float *u = p->in + p->first_row;
-    size_t us = p->in_stride, ys = p->out_stride, first = p->first_col, last = p->last_col;
-    if (w.type == NUMBER_F32)
-        back_typed(&w, NUMBER_F32, u, us, p->count, p->out, ys, first, last, p->add);
-    else if (w.type == NUMBER_F16)
-        back_typed(&w, NUMBER_F16, u, us, p->count, p->out, ys, first, last, p->add);
-    else if (w.type == NUMBER_BF16)
-        back_typed(&w, NUMBER_BF16, u, us, p->count, p->out, ys, first, last, p->add);
-    else
-        back_blocks(p);
+    const some_vectors all = {&w, p->in + p->first_row, p->in_stride, p->out, p->out_stride, p->first_col, p->last_col, p->add};
+    back_typed(all, p->count);
 }
 
 /* ---- One vector at a time ---------------------------------------------------------------------------------------- */
@@ -470,14 +580,8 @@ static void gelu(const float *z, size_t n, float *value, float *slope)
     for (size_t i = 0; i < n; i += LANES) {
         vf v = load_tail(z, i, n), cdf, density;
         normal(v, &cdf, &density);
-        vf y = v * cdf, d = cdf + v * density;
-        if (i + LANES <= n) {
-            store(value + i, y);
-            store(slope + i, d);
-        } else {
-            memcpy(value + i, &y, (n - i) * sizeof(float));
-            memcpy(slope + i, &d, (n - i) * sizeof(float));
-        }
+        store_tail(value, v * cdf, i, n);
+        store_tail(slope, cdf + v * density, i, n);
     }
 }
 
@@ -487,11 +591,7 @@ static void silu(const float *z, size_t n, float *value)
         vf v = load_tail(z, i, n);
         vf a = where(v < 0.0f, v, -v); /* -|v|: the exponential stays at most 1 */
         vf e = vexp(a);
-        vf y = v * where(v < 0.0f, e, splat(1.0f)) / (1.0f + e);
-        if (i + LANES <= n)
-            store(value + i, y);
-        else
-            memcpy(value + i, &y, (n - i) * sizeof(float));
+        store_tail(value, v * where(v < 0.0f, e, splat(1.0f)) / (1.0f + e), i, n);
     }
 }
 
@@ -507,22 +607,23 @@ INLINE float max_of(const float *a, size_t n)
     return lane[0];
 }
 
+INLINE vi lane_numbers(void)
+{
+    vi number;
+    for (int l = 0; l < LANES; l++) number[l] = l;
+    return number;
+}
+
 static float softmax(float *a, size_t n)
 {
     if (n == 0) return 0;
     float max = max_of(a, n);
     vf sum = {0};
     for (size_t i = 0; i < n; i += LANES) {
-        if (i + LANES <= n) {
-            vf e = vexp(load(a + i) - max);
-            store(a + i, e);
-            sum += e;
-            continue;
-        }
-        float tail[LANES];
-        for (size_t l = 0; l < LANES; l++) tail[l] = i + l < n ? a[i + l] - max : -INFINITY;
-        vf e = vexp(load(tail));
-        memcpy(a + i, &e, (n - i) * sizeof(float));
+        vf v = load_tail(a, i, n) - max;
+        if (i + LANES > n) v = where(lane_numbers() < (int)(n - i), v, splat(-INFINITY));
+        vf e = vexp(v);
+        store_tail(a, e, i, n);
         sum += e;
     }
     float total = sum_lanes(&sum, 1)[0], inverse = 1.0f / total;
@@ -533,11 +634,8 @@ static float softmax(float *a, size_t n)
 static void from_f16(const uint16_t *h, size_t n, float *x)
 {
     for (size_t i = 0; i < n; i += LANES) {
-        vf v = load_weights((const char *)h, NUMBER_F16, i, n);
-        if (i + LANES <= n)
-            store(x + i, v);
-        else
-            memcpy(x + i, &v, (n - i) * sizeof(float));
+        vf v = i + LANES <= n ? (vf)load_f16(h + i) : (vf)load_some_f16(h + i, n - i);
+        store_tail(x, v, i, n);
     }
 }
 

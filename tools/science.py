@@ -1,6 +1,6 @@
 """The papers' claims about NRGPT and CEM, measured on the models that ship: docs/science.md, its pictures and its numbers.
 
-    .venv/bin/python tools/science.py --descent build/release/descent                    # about 15 minutes on two cores
+    .venv/bin/python tools/science.py --descent build/release/descent                    # 6 to 15 minutes on two cores
     .venv/bin/python tools/science.py --descent build/release/descent --only shakespeare --work /var/tmp/science
     .venv/bin/python tools/science.py --render                                           # the page again, from docs/science/results.json
 

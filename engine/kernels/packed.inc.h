@@ -15,7 +15,7 @@
 enum {
     BATCH = 16,        /* vectors rounded at a time, */
     ROUNDED = 1 << 15, /* and numbers, of all of them */
-    NEAR = 8,         /* blocks along the outer loop that stay in the first cache level while all vectors go by */
+    NEAR = 8,          /* blocks along the outer loop that stay in the first cache level while all vectors go by */
     FOUR = 4,          /* blocks rounded at a time, */
     RUN = 32,          /* and blocks that scales are folded into before the first of them is used */
     FEW = 4,           /* vectors for which weights are walked along as they lie in memory */

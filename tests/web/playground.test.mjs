@@ -174,6 +174,34 @@ test("T is typed while texts come", async (t) => {
   assert.equal(await page.locator("#t1").inputValue(), "5");
 });
 
+test("a T is sent from its own field", async (t) => {
+  const page = await open(t);
+  const bodies = sent(page);
+  await page.getByLabel("Compare two T").uncheck();
+  await page.getByLabel("Most tokens").fill("3");
+  const field = pane(page, 2).getByLabel("T, as a number");
+  for (const [text, steps] of [["9", 9], ["12", 12]]) {
+    await field.click();
+    await page.keyboard.press("ControlOrMeta+a");
+    await page.keyboard.type(text);
+    await page.keyboard.press("Control+Enter");
+    await says(pane(page, 2), "length");
+    assert.equal(bodies.at(-1).descent.steps, steps);
+    assert.equal(await page.locator("#t1").inputValue(), String(steps));
+    await settled(page);
+  }
+  for (const text of ["0", "1e", "3.5"]) { // no T: nothing is sent
+    await field.click();
+    await page.keyboard.press("ControlOrMeta+a");
+    await page.keyboard.type(text);
+    await page.keyboard.press("Control+Enter");
+    assert.ok(await field.evaluate((element) => element.matches(":invalid:focus")));
+  }
+  await page.getByLabel("Prompt").press("Control+Enter");
+  await settled(page);
+  assert.deepEqual(bodies.map(({ descent }) => descent.steps), [9, 12, 12]);
+});
+
 test("a CEM has T of attention and of MLP, and goes back to the trained one", async (t) => {
   const page = await open(t);
   const bodies = sent(page);

@@ -90,13 +90,20 @@ function DepthOf({ id, label, trained, most, value, onChange }) {
     type(String(steps), steps);
     onChange(steps);
   };
+  // A T that is one holds at once: whoever sends by a key has not left the field.
+  const setTyped = ({ target }) => {
+    const read = Number(target.value);
+    const steps = Number.isInteger(read) && read >= 1 && read <= most ? read : value;
+    type(target.value, steps);
+    onChange(steps);
+  };
   return (
     <div class="field depth">
       <label for={id}>{label}</label>
       <div class="depth-row">
         <input id={id} type="range" min="1" max={end} step="1" value={Math.min(value, end)} onInput={set}
                aria-valuetext={`${value} steps, trained ${trained}`} />
-        <input type="number" min="1" max={most} value={text} onInput={({ target }) => type(target.value, value)} onChange={set}
+        <input type="number" min="1" max={most} value={text} onInput={setTyped} onChange={set}
                aria-label={`${label}, as a number`} />
       </div>
       <button type="button" class="link" disabled={value === trained} onClick={() => onChange(trained)}>

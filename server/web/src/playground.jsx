@@ -145,7 +145,9 @@ export function Playground({ model, most, defaults, onMap }) {
   const keys = (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && !busy) {
       event.preventDefault();
-      event.currentTarget.querySelector("form").requestSubmit();
+      // T stands outside of the form, which checks its own fields.
+      if (event.target.matches("input:invalid") && !event.target.form) event.target.reportValidity();
+      else event.currentTarget.querySelector("form").requestSubmit();
     } else if (event.key === "Escape" && busy) {
       stopAll();
     }

@@ -136,9 +136,11 @@ function Figures({ samples, now }) {
 
 // Not a <meter>: what is empty of one is white in Firefox where the page is dark, and looks full.
 function Share({ value, label }) {
+  const share = Math.min(Math.max(value || 0, 0), 1);
+  const percent = `${(100 * share).toFixed(1)}%`;
   return (
-    <div class="bar" role="meter" aria-label={label} aria-valuemin="0" aria-valuemax="1" aria-valuenow={value}>
-      <span style={{ width: `${100 * value}%` }} />
+    <div class="bar" role="meter" aria-label={label} aria-valuemin="0" aria-valuemax="1" aria-valuenow={share} aria-valuetext={percent}>
+      <span style={{ width: percent }} />
     </div>
   );
 }

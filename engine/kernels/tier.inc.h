@@ -1,7 +1,7 @@
 /* tier.inc.h: the kernels, written once over vectors of LANES floats and compiled once for each instruction set by a
- * tier_*.c file, which defines TIER (a name), LANES, the conversions from 16 bits and the products of packed matrices
- * (packed.inc.h). GCC's and clang's vector types turn each operation into the tier's own instructions; multiply-adds are fused
- * where the tier has them.
+ * tier_*.c file, which defines TIER (a name), LANES, loads of 16 bits and of a part of a vector, fused multiply-adds, and the
+ * products of packed matrices (packed.inc.h). GCC's and clang's vector types turn each operation into the tier's own
+ * instructions; multiply-adds are fused where the tier has them.
  *
  * Order of the sums. project: lane l of a row's accumulator takes columns l, l+LANES, ... in order; the lanes are then
  * added as a fixed tree. project_back: a column takes rows in order, in groups of PRODUCT_GROUP rows whose sums are added in
@@ -157,14 +157,33 @@ typedef struct some_vectors {
     bool add;
 } some_vectors;
 
-/* By type and how many vectors, 1 to MANY. Each is a function of its own: in one, loops need more addresses than there are
- * registers. */
+/* By type and how many vectors, 1 to MANY, in a table `name`_parts. Each is a function of its own: in one, loops need more
+ * addresses than there are registers. */
 typedef void typed_part(const some_vectors *p);
 #define TYPED_PART(name, all, type, MB)                                                                                        \
-    static __attribute__((noinline)) void name(const some_vectors *p)                                                          \
+    static __attribute__((noinline)) void name##_##MB(const some_vectors *p)                                                   \
     {                                                                                                                          \
         all(p, type, MB);                                                                                                      \
     }
+#if LANES == 16
+#define EACH_COUNT(name, all, type)                                                                                            \
+    TYPED_PART(name, all, type, 1)                                                                                             \
+    TYPED_PART(name, all, type, 2)                                                                                             \
+    TYPED_PART(name, all, type, 3)                                                                                             \
+    TYPED_PART(name, all, type, 4)
+#define COUNTS(name) name##_1, name##_2, name##_3, name##_4
+#else
+#define EACH_COUNT(name, all, type)                                                                                            \
+    TYPED_PART(name, all, type, 1)                                                                                             \
+    TYPED_PART(name, all, type, 2)
+#define COUNTS(name) name##_1, name##_2
+#endif
+#define TYPED_PARTS(name, all)                                                                                                 \
+    EACH_COUNT(name##_f32, all, NUMBER_F32)                                                                                    \
+    EACH_COUNT(name##_f16, all, NUMBER_F16)                                                                                    \
+    EACH_COUNT(name##_bf16, all, NUMBER_BF16)                                                                                  \
+    static typed_part *const name##_parts[][MANY] = {                                                                          \
+        [NUMBER_F32] = {COUNTS(name##_f32)}, [NUMBER_F16] = {COUNTS(name##_f16)}, [NUMBER_BF16] = {COUNTS(name##_bf16)}};
 
 /* All `count` vectors through one such function after the other, as many at a time as go together. */
 INLINE void in_parts(some_vectors p, typed_part *const parts[MANY], size_t count)
@@ -239,32 +258,7 @@ INLINE void project_rows(const some_vectors *p, number_type type, int MB)
     for (; r < p->last; r++) project_block(p, type, r, 1, MB);
 }
 
-TYPED_PART(project_f32_1, project_rows, NUMBER_F32, 1)
-TYPED_PART(project_f32_2, project_rows, NUMBER_F32, 2)
-TYPED_PART(project_f16_1, project_rows, NUMBER_F16, 1)
-TYPED_PART(project_f16_2, project_rows, NUMBER_F16, 2)
-TYPED_PART(project_bf16_1, project_rows, NUMBER_BF16, 1)
-TYPED_PART(project_bf16_2, project_rows, NUMBER_BF16, 2)
-#if LANES == 16
-TYPED_PART(project_f32_3, project_rows, NUMBER_F32, 3)
-TYPED_PART(project_f32_4, project_rows, NUMBER_F32, 4)
-TYPED_PART(project_f16_3, project_rows, NUMBER_F16, 3)
-TYPED_PART(project_f16_4, project_rows, NUMBER_F16, 4)
-TYPED_PART(project_bf16_3, project_rows, NUMBER_BF16, 3)
-TYPED_PART(project_bf16_4, project_rows, NUMBER_BF16, 4)
-#endif
-
-static typed_part *const project_parts[][MANY] = {
-#if LANES == 16
-    [NUMBER_F32] = {project_f32_1, project_f32_2, project_f32_3, project_f32_4},
-    [NUMBER_F16] = {project_f16_1, project_f16_2, project_f16_3, project_f16_4},
-    [NUMBER_BF16] = {project_bf16_1, project_bf16_2, project_bf16_3, project_bf16_4},
-#else
-    [NUMBER_F32] = {project_f32_1, project_f32_2},
-    [NUMBER_F16] = {project_f16_1, project_f16_2},
-    [NUMBER_BF16] = {project_bf16_1, project_bf16_2},
-#endif
-};
+TYPED_PARTS(project, project_rows)
 
 /* With several times as many, a band of W that stays in the first cache level meets them all before the next one is read. */
 static void project_typed(some_vectors p, size_t count)
@@ -417,32 +411,7 @@ INLINE void back_columns(const some_vectors *p, number_type type, int MB)
     back_rest(p, type, c, left, MB);
 }
 
-TYPED_PART(back_f32_1, back_columns, NUMBER_F32, 1)
-TYPED_PART(back_f32_2, back_columns, NUMBER_F32, 2)
-TYPED_PART(back_f16_1, back_columns, NUMBER_F16, 1)
-TYPED_PART(back_f16_2, back_columns, NUMBER_F16, 2)
-TYPED_PART(back_bf16_1, back_columns, NUMBER_BF16, 1)
-TYPED_PART(back_bf16_2, back_columns, NUMBER_BF16, 2)
-#if LANES == 16
-TYPED_PART(back_f32_3, back_columns, NUMBER_F32, 3)
-TYPED_PART(back_f32_4, back_columns, NUMBER_F32, 4)
-TYPED_PART(back_f16_3, back_columns, NUMBER_F16, 3)
-TYPED_PART(back_f16_4, back_columns, NUMBER_F16, 4)
-TYPED_PART(back_bf16_3, back_columns, NUMBER_BF16, 3)
-TYPED_PART(back_bf16_4, back_columns, NUMBER_BF16, 4)
-#endif
-
-static typed_part *const back_parts[][MANY] = {
-#if LANES == 16
-    [NUMBER_F32] = {back_f32_1, back_f32_2, back_f32_3, back_f32_4},
-    [NUMBER_F16] = {back_f16_1, back_f16_2, back_f16_3, back_f16_4},
-    [NUMBER_BF16] = {back_bf16_1, back_bf16_2, back_bf16_3, back_bf16_4},
-#else
-    [NUMBER_F32] = {back_f32_1, back_f32_2},
-    [NUMBER_F16] = {back_f16_1, back_f16_2},
-    [NUMBER_BF16] = {back_bf16_1, back_bf16_2},
-#endif
-};
+TYPED_PARTS(back, back_columns)
 
 /* With several times as many, a band of columns at a time, so that what the first read is still near when the next ones come.
  */

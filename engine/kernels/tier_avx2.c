@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "inline.h"
 #include "packed_avx2.inc.h"
 
 #include "packed.inc.h"
@@ -11,47 +12,47 @@
 #define TIER_TABLE kernels_avx2
 #define LANES 8
 
-static inline __attribute__((always_inline)) __m256 load_f16(const uint16_t *p)
+INLINE __m256 load_f16(const uint16_t *p)
 {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
 }
 
-static inline __attribute__((always_inline)) __m256 load_bf16(const uint16_t *p)
+INLINE __m256 load_bf16(const uint16_t *p)
 {
     __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
 }
 
 /* Said outright: compilers that may fuse an addition with a product do so here and not there. */
-static inline __attribute__((always_inline)) __m256 times_plus_f32(__m256 a, __m256 b, __m256 c)
+INLINE __m256 times_plus_f32(__m256 a, __m256 b, __m256 c)
 {
     return _mm256_fmadd_ps(a, b, c);
 }
 
 /* In a register from here on: else compilers load again what is used twice. */
-static inline __attribute__((always_inline)) __m256 in_register(__m256 v)
+INLINE __m256 in_register(__m256 v)
 {
     __asm__("" : "+x"(v));
     return v;
 }
 
-static inline __attribute__((always_inline)) __m256i first_lanes(size_t n)
+INLINE __m256i first_lanes(size_t n)
 {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
-static inline __attribute__((always_inline)) __m256 load_some(const float *p, size_t n)
+INLINE __m256 load_some(const float *p, size_t n)
 {
     return _mm256_maskload_ps(p, first_lanes(n));
 }
 
-static inline __attribute__((always_inline)) void store_some(float *p, __m256 v, size_t n)
+INLINE void store_some(float *p, __m256 v, size_t n)
 {
     _mm256_maskstore_ps(p, first_lanes(n), v);
 }
 
 /* There are no masks of 16 bits. */
-static inline __attribute__((always_inline)) __m256 load_some_f16(const uint16_t *p, size_t n)
+INLINE __m256 load_some_f16(const uint16_t *p, size_t n)
 {
     if (n == 8) return load_f16(p);
     uint16_t some[8] = {0};
@@ -59,7 +60,7 @@ static inline __attribute__((always_inline)) __m256 load_some_f16(const uint16_t
     return load_f16(some);
 }
 
-static inline __attribute__((always_inline)) __m256 load_some_bf16(const uint16_t *p, size_t n)
+INLINE __m256 load_some_bf16(const uint16_t *p, size_t n)
 {
     if (n == 8) return load_bf16(p);
     uint16_t some[8] = {0};

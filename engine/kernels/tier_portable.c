@@ -1,5 +1,6 @@
 /* tier_portable.c: the kernels in plain C, for any CPU; x86-64 compiles the four lanes to SSE2. */
 #include "half.h"
+#include "inline.h"
 
 #include <string.h>
 
@@ -13,12 +14,12 @@
 
 typedef float half_vector __attribute__((vector_size(16)));
 
-static inline __attribute__((always_inline)) half_vector load_f16(const uint16_t *p)
+INLINE half_vector load_f16(const uint16_t *p)
 {
     return (half_vector){half_to_float(p[0]), half_to_float(p[1]), half_to_float(p[2]), half_to_float(p[3])};
 }
 
-static inline __attribute__((always_inline)) half_vector load_bf16(const uint16_t *p)
+INLINE half_vector load_bf16(const uint16_t *p)
 {
     half_vector v;
     uint32_t wide[4];
@@ -27,34 +28,34 @@ static inline __attribute__((always_inline)) half_vector load_bf16(const uint16_
     return v;
 }
 
-static inline __attribute__((always_inline)) half_vector times_plus_f32(half_vector a, half_vector b, half_vector c)
+INLINE half_vector times_plus_f32(half_vector a, half_vector b, half_vector c)
 {
     return a * b + c;
 }
 
-static inline __attribute__((always_inline)) half_vector in_register(half_vector v)
+INLINE half_vector in_register(half_vector v)
 {
     return v;
 }
 
-static inline __attribute__((always_inline)) half_vector load_some(const float *p, size_t n)
+INLINE half_vector load_some(const float *p, size_t n)
 {
     return (half_vector){p[0], n > 1 ? p[1] : 0.0f, n > 2 ? p[2] : 0.0f, n > 3 ? p[3] : 0.0f};
 }
 
-static inline __attribute__((always_inline)) void store_some(float *p, half_vector v, size_t n)
+INLINE void store_some(float *p, half_vector v, size_t n)
 {
     for (size_t i = 0; i < n; i++) p[i] = v[i];
 }
 
-static inline __attribute__((always_inline)) half_vector load_some_f16(const uint16_t *p, size_t n)
+INLINE half_vector load_some_f16(const uint16_t *p, size_t n)
 {
     uint16_t some[4] = {0};
     for (size_t i = 0; i < n; i++) some[i] = p[i];
     return load_f16(some);
 }
 
-static inline __attribute__((always_inline)) half_vector load_some_bf16(const uint16_t *p, size_t n)
+INLINE half_vector load_some_bf16(const uint16_t *p, size_t n)
 {
     uint16_t some[4] = {0};
     for (size_t i = 0; i < n; i++) some[i] = p[i];

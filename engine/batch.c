@@ -190,6 +190,11 @@ void descent_batch_destroy(descent_batch *b)
     free(b);
 }
 
+team *batch_team(const descent_batch *b)
+{
+    return b->team;
+}
+
 void batch_set_kernels(descent_batch *b, const kernels *k)
 {
     b->kernels = k;

@@ -67,6 +67,9 @@ typedef struct tile {
  * whoever watches the products (importance.c). */
 void batch_set_kernels(descent_batch *b, const kernels *k);
 
+/* Whose threads take part in the batch's steps. */
+team *batch_team(const descent_batch *b);
+
 /* The bucket, of DESCENT_ROW_BUCKETS, that a number from 1 on counts in. */
 size_t bucket_of(size_t number);
 

@@ -669,9 +669,11 @@ typedef struct descent_generation descent_generation;
 
 typedef struct descent_scheduler_options {
     descent_cache_options cache;
-    uint32_t threads;     /* 0: descent_threads_by_default */
-    uint32_t chunk;       /* rows of prompts in flight at once; 0: 128 */
-    uint32_t max_running; /* generations that hold cache at once, 1..4096; 0: 64 */
+    uint32_t threads;           /* 0: descent_threads_by_default */
+    uint32_t chunk;             /* rows of prompts in flight at once; 0: 128 */
+    uint32_t max_running;       /* generations that hold cache at once, 1..4096; 0: 64 */
+    void (*notify)(void *user); /* what descent_scheduler_notify has called; may be NULL */
+    void *notify_user;
 } descent_scheduler_options;
 
 /* One chosen token, or (token_chosen false) one read prompt position. Pointers are valid during the call. */
@@ -710,8 +712,8 @@ typedef struct descent_generation_report {
 } descent_generation_report;
 
 /* Called on the scheduler's thread; they must return soon and may call no function of the scheduler but
- * descent_generation_cancel. `chosen` returns false to end the text with this token. `ended` is the last call of a generation,
- * which it still may read; the handle is dead when it returns. */
+ * descent_generation_cancel and descent_scheduler_notify. `chosen` returns false to end the text with this token. `ended` is
+ * the last call of a generation, which it still may read; the handle is dead when it returns. */
 typedef struct descent_generation_calls {
     bool (*chosen)(void *user, const descent_choice *choice);
     void (*ended)(void *user, const descent_generation_report *report);
@@ -780,6 +782,11 @@ DESCENT_API descent_code descent_scheduler_submit(descent_scheduler *scheduler, 
 DESCENT_API void descent_generation_cancel(descent_generation *generation);
 
 /* Any thread: a consistent picture, taken between two steps. */
+/* From a callback of a generation, which tells another thread that there is something for it: to wake a thread takes as long as
+ * a step of a small model, which everybody else would wait for. So options.notify is called soon, on one of the scheduler's
+ * threads that waits for work; here and now where none is awake. Asked for again before it has begun, it is called once. Until
+ * descent_scheduler_destroy has returned it may be. */
+DESCENT_API void descent_scheduler_notify(descent_scheduler *scheduler);
 DESCENT_API descent_scheduler_state descent_scheduler_describe(descent_scheduler *scheduler);
 
 /* ---- Counted multiply-adds --------------------------------------------------------------------------------------- */

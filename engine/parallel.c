@@ -34,9 +34,11 @@ struct team {
     pthread_t opener;    /* the thread that opened it, and is its first */
     team_part part;      /* the phase's, written before it begins */
     const void *arg;
-    range *ranges; /* [threads] */
+    range *ranges;              /* [threads] */
+    void (*errand)(void *user); /* NULL: none */
+    void *errand_user;
     _Alignas(LINE) atomic_uint phase;
-    atomic_bool leaving;
+    atomic_bool leaving, errand_waits;
     atomic_uint asleep;
     _Alignas(LINE) atomic_uint inside; /* workers that may be taking parts */
     pthread_mutex_t lock;              /* for sleeping only */
@@ -62,7 +64,8 @@ team *team_create(unsigned threads)
     t->workers = 0;
     t->tried = t->started = false;
     t->part = NULL;
-    t->arg = NULL;
+    t->arg = t->errand_user = NULL;
+    t->errand = NULL;
     t->ranges = ranges;
     for (unsigned i = 0; i < threads; i++) {
         atomic_init(&ranges[i].next, 0);
@@ -70,6 +73,7 @@ team *team_create(unsigned threads)
     }
     atomic_init(&t->phase, 0);
     atomic_init(&t->leaving, false);
+    atomic_init(&t->errand_waits, false);
     atomic_init(&t->asleep, 0);
     atomic_init(&t->inside, 0);
     (void)pthread_mutex_init(&t->lock, NULL);
@@ -102,6 +106,13 @@ static uint64_t nanoseconds(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+/* Whoever comes first runs it. */
+static void take_errand(team *t)
+{
+    if (atomic_load_explicit(&t->errand_waits, memory_order_relaxed) && atomic_exchange(&t->errand_waits, false))
+        t->errand(t->errand_user);
+}
+
 /* There is a phase other than `done`, or the team parts. */
 static bool called(team *t, unsigned done)
 {
@@ -109,10 +120,12 @@ static bool called(team *t, unsigned done)
     return (phase % 2 == 1 && phase != done) || atomic_load(&t->leaving);
 }
 
+/* Counts itself asleep before it looks for an errand a last time, as the master sends one before it looks who sleeps. */
 static void sleep_until_called(team *t, unsigned done)
 {
-    (void)pthread_mutex_lock(&t->lock);
     (void)atomic_fetch_add(&t->asleep, 1);
+    take_errand(t);
+    (void)pthread_mutex_lock(&t->lock);
     while (!called(t, done)) (void)pthread_cond_wait(&t->called, &t->lock);
     (void)atomic_fetch_sub(&t->asleep, 1);
     (void)pthread_mutex_unlock(&t->lock);
@@ -120,11 +133,15 @@ static void sleep_until_called(team *t, unsigned done)
 
 static void wait_until_called(team *t, unsigned done)
 {
-    for (int i = 0; i < SPINS / SPINS_A_LOOK; i++, spin())
+    for (int i = 0; i < SPINS / SPINS_A_LOOK; i++, spin()) {
         if (called(t, done)) return;
+        take_errand(t);
+    }
     for (uint64_t since = nanoseconds(); nanoseconds() - since < NANOSECONDS_AWAKE; (void)sched_yield())
-        for (int i = 0; i < SPINS / SPINS_A_LOOK; i++, spin())
+        for (int i = 0; i < SPINS / SPINS_A_LOOK; i++, spin()) {
             if (called(t, done)) return;
+            take_errand(t);
+        }
     sleep_until_called(t, done);
 }
 
@@ -200,6 +217,7 @@ void team_destroy(team *t)
         wake(t);
         (void)pthread_join(t->opener, NULL);
     }
+    take_errand(t);
     (void)pthread_cond_destroy(&t->called);
     (void)pthread_mutex_destroy(&t->lock);
     free(t->ranges);
@@ -231,4 +249,19 @@ void team_share(team *t, size_t parts, team_part part, const void *arg)
         share(t, parts, part, arg);
     else
         for (size_t p = 0; p < parts; p++) part(arg, p, 0);
+}
+
+/* ---- Errands ---------------------------------------------------------------------------------------------------- */
+
+void team_set_errand(team *t, void (*run)(void *user), void *user)
+{
+    t->errand = run;
+    t->errand_user = user;
+}
+
+void team_send_errand(team *t)
+{
+    if (!t->errand) return;
+    atomic_store(&t->errand_waits, true);
+    if (!t->started || atomic_load(&t->asleep) == t->workers) take_errand(t);
 }

@@ -30,4 +30,12 @@ typedef void (*team_part)(const void *arg, size_t part, unsigned thread);
  * begins with a range of its own, the same for the same number of parts, so that it meets the weights it has met before. */
 void team_share(team *t, size_t parts, team_part part, const void *arg);
 
+/* An errand is something small that the master would rather not spend its own time on, as everybody waits for it. Set before
+ * the first share; at most one. */
+void team_set_errand(team *t, void (*run)(void *user), void *user);
+/* By the master, outside of a share: run(user) is called soon, on a worker that is awake and has nothing to do, or here and now
+ * where all of them sleep or there are none. Asked for again before it has begun it is run once. team_destroy leaves none
+ * undone. */
+void team_send_errand(team *t);
+
 #endif

@@ -24,6 +24,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+enum { FEW_TOKENS = 256 };
+
 typedef struct {
     double *logit;  /* [vocab] penalized and biased, -inf: out */
     double *weight; /* [vocab] exp((logit - largest) / temperature), 0: out */
@@ -278,7 +280,8 @@ descent_code descent_sample(const descent_sampling *sampling, const descent_toke
     if (code == DESCENT_OK) code = check_call(logits, vocab, tokens, count, prompt_count, token, status);
     if (code != DESCENT_OK) return code;
 
-    double *numbers = descent_alloc(vocab, 2 * sizeof *numbers);
+    double few[2 * FEW_TOKENS]; /* memory of its own takes as long as the rest of the work, where tokens are so few */
+    double *numbers = vocab <= FEW_TOKENS ? few : descent_alloc(vocab, 2 * sizeof *numbers);
     if (!numbers) return descent_fail(status, DESCENT_NO_MEMORY, "no memory for the distribution of %u tokens", vocab);
     distribution d = {.logit = numbers, .weight = numbers + vocab, .vocab = vocab};
     for (uint32_t id = 0; id < vocab; id++) d.logit[id] = (double)logits[id];
@@ -289,6 +292,6 @@ descent_code descent_sample(const descent_sampling *sampling, const descent_toke
         ban(sampling, tokenizer, count - prompt_count, &d);
         code = choose(sampling, &d, count, token, status);
     }
-    free(numbers);
+    if (numbers != few) free(numbers);
     return code == DESCENT_OK ? descent_ok(status) : code;
 }

@@ -265,6 +265,7 @@ static descent_code make_parts(descent_scheduler *s, const descent_scheduler_opt
     s->byte_limit = s->state.cache.byte_limit;
     descent_batch_options batch = {.max_rows = (uint32_t)(s->max_running + s->chunk + DRAFT_ROWS), .threads = options->threads};
     if ((code = descent_batch_create(s->cache, &batch, &s->batch, status)) != DESCENT_OK) return code;
+    if (options->notify) team_set_errand(batch_team(s->batch), options->notify, options->notify_user);
     s->most_readings = MOST_LOGITS / vocab < MOST_READINGS ? MOST_LOGITS / vocab : MOST_READINGS;
     if (s->most_readings == 0) s->most_readings = 1;
     s->running = calloc(s->max_running, sizeof *s->running);
@@ -400,6 +401,11 @@ void descent_generation_cancel(descent_generation *g)
     atomic_store(&g->cancelled, true);
     s->cancels = true;
     (void)pthread_mutex_unlock(&s->lock);
+}
+
+void descent_scheduler_notify(descent_scheduler *s)
+{
+    team_send_errand(batch_team(s->batch));
 }
 
 descent_scheduler_state descent_scheduler_describe(descent_scheduler *s)

@@ -318,11 +318,11 @@ static void end_chunk(const job *j, json_text *out)
     json_text_put(out, j->request.include_usage ? "],\"usage\":null}\n\n" : "]}\n\n");
 }
 
-static void put_chunk(job_text *t, const answer_part *part)
+static void put_chunk(const job_text *t, json_text *out, const answer_part *part)
 {
-    begin_chunk(t->job, &t->written);
-    answer_kind_of(t->job)->chunk(&t->written, part);
-    end_chunk(t->job, &t->written);
+    begin_chunk(t->job, out);
+    answer_kind_of(t->job)->chunk(out, part);
+    end_chunk(t->job, out);
 }
 
 void answer_opening(job *j)
@@ -334,10 +334,19 @@ void answer_opening(job *j)
     }
 }
 
-void answer_pieces(job_text *t)
+/* Room for all chunks of a text as it is in most of them, so that it does not grow chunk by chunk. */
+static void reserve_pieces(const job_text *t, json_text *out)
+{
+    enum { AROUND = 96 }; /* a choice's own, without its text */
+    const record *r = &t->record;
+    (void)json_text_reserve(out, r->n_pieces * (t->job->head.bytes + AROUND) + r->bytes);
+}
+
+void answer_pieces(job_text *t, json_text *out)
 {
     const record *r = &t->record;
     text_piece before = {0};
+    reserve_pieces(t, out);
     for (size_t i = 0; i < r->n_pieces; before = r->pieces[i++]) {
         answer_part part = {.text = t,
                             .bytes = r->text + before.bytes,
@@ -345,9 +354,9 @@ void answer_pieces(job_text *t)
                             .from = before.tokens,
                             .to = r->pieces[i].tokens};
         if (part.count == 0) part.bytes = "";
-        put_chunk(t, &part);
+        put_chunk(t, out, &part);
     }
-    if (r->traces) put_chunk(t, &(answer_part){.text = t, .bytes = "", .traces = r->traces, .silent = true});
+    if (r->traces) put_chunk(t, out, &(answer_part){.text = t, .bytes = "", .traces = r->traces, .silent = true});
 }
 
 /* What the whole stream took goes with its last chunk. */

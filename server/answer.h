@@ -34,10 +34,10 @@ void answer_states(job_text *t);
 
 const char *answer_finish_reason(const job_text *t); /* "stop", "length" */
 
-/* A text's part of an answer, into t->written: of a text that has ended its choice in a whole answer; of a stream the chunks of
+/* A text's part of an answer: of a text that has ended its choice in a whole answer, into t->written; of a stream the chunks of
  * what t->record holds. On any thread, while that text and j->head stay as they are. */
 void answer_text(job_text *t);
-void answer_pieces(job_text *t);
+void answer_pieces(job_text *t, json_text *out);
 
 void answer_whole(job *j); /* everything, into j->out, when all texts are written */
 

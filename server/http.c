@@ -101,6 +101,8 @@ static void on_turn(uv_prepare_t *turn)
     if (server->due) run_daemon(server);
     if (server->reserved < server->options.reserve) refill_reserve(server);
     if (server->closing) close_step(server);
+    http_connections_arm(server);
+    http_requests_done(server);
 }
 
 /* ---- Accepting --------------------------------------------------------------------------------------------------- */
@@ -287,6 +289,7 @@ static void server_free(http_server *server)
 {
     if (server->daemon) MHD_stop_daemon(server->daemon);
     if (server->listener >= 0) (void)close(server->listener);
+    free(server->spare);
     while (server->reserved) (void)close(server->reserve[--server->reserved]);
     http_tls_destroy(server->tls);
     http_peers_destroy(server->peers);
@@ -307,6 +310,7 @@ int http_listen(uv_loop_t *loop, const http_options *options, const http_handler
     if (server->options.reserve > HTTP_RESERVE_MOST) server->options.reserve = HTTP_RESERVE_MOST;
     server->handler = *handler;
     server->listener = -1;
+    server->last_over = &server->over;
     bool good = (server->peers = http_peers_create(options, message)) != NULL;
     if (good && options->tls_cert) good = (server->tls = http_tls_create(options->tls_cert, options->tls_key, message)) != NULL;
     if (!good || !listen_socket(server, message) || !start_daemon(server, message)) {

@@ -21,6 +21,27 @@ int http_error_json(unsigned status, const char *message, char json[HTTP_ERROR_S
                     message, type);
 }
 
+/* ---- Memory of streams --------------------------------------------------------------------------------------------- */
+
+static void take_spare(http_request *request)
+{
+    http_server *server = request->connection->server;
+    request->pending = server->spare;
+    request->pending_room = server->spare_room;
+    server->spare = NULL;
+    server->spare_room = 0;
+}
+
+static void leave_spare(http_request *request)
+{
+    http_server *server = request->connection->server;
+    if (request->pending_room <= server->spare_room || request->pending_room > PENDING_KEPT) return;
+    free(server->spare);
+    server->spare = request->pending;
+    server->spare_room = request->pending_room;
+    request->pending = NULL;
+}
+
 /* ---- Headers ----------------------------------------------------------------------------------------------------- */
 
 void http_add_header(http_request *request, const char *name, const char *value)
@@ -79,6 +100,7 @@ void http_answer_release(http_request *request)
     for (size_t i = 0; i < request->n_headers; i++) free(request->headers[i].name);
     free(request->headers);
     if (request->response) MHD_destroy_response(request->response);
+    leave_spare(request);
     free(request->pending);
 }
 
@@ -119,7 +141,7 @@ static ssize_t read_stream(void *user, uint64_t position, char *out, size_t most
     http_request *request = user;
     (void)position;
     if (request->gone) return close_connection(request, MHD_CONTENT_READER_END_WITH_ERROR);
-    size_t bytes = request->pending_end - request->pending_at;
+    size_t bytes = request->held ? 0 : request->pending_end - request->pending_at;
     if (bytes) {
         if (bytes > most) bytes = most;
         memcpy(out, request->pending + request->pending_at, bytes);
@@ -173,12 +195,13 @@ void http_stream_let_go(http_request *request)
 {
     if (!request->held) return;
     request->held = false;
-    if (request->suspended) http_stream_cork(request, false);
+    http_wake(request); /* what waits, the head at least, goes out */
 }
 
 /* Makes room for `bytes` more behind pending_end. */
 static bool make_room(http_request *request, size_t bytes)
 {
+    if (!request->pending) take_spare(request);
     size_t waiting = request->pending_end - request->pending_at;
     if (request->pending_room - request->pending_end >= bytes) return true;
     if (request->pending_at && request->pending_room - waiting >= bytes && waiting <= request->pending_at) {
@@ -230,6 +253,7 @@ static void finish(http_request *request, bool *how)
 {
     if (request->kind != HTTP_STREAM || request->gone || request->ended || request->aborted) return;
     *how = true;
+    request->held = false;
     if (request->queued) http_connection_watch(request->connection, false);
     http_wake(request);
 }

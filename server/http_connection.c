@@ -21,14 +21,18 @@ static void on_watch(uv_poll_t *watch, int status, int events);
 
 /* ---- Phases ------------------------------------------------------------------------------------------------------ */
 
-/* Watches what the phase asks for. */
+/* The events that the phase asks for. */
+static int wanted_events(const http_connection *connection)
+{
+    if (connection->cut) return 0;
+    if (connection->phase == HTTP_ANSWERING) return connection->in_flight ? UV_DISCONNECT : 0;
+    bool reads = !connection->first_byte || connection->handshake_waits;
+    return reads ? UV_DISCONNECT | UV_READABLE : UV_DISCONNECT;
+}
+
 static void arm(http_connection *connection)
 {
-    int events = UV_DISCONNECT;
-    if (connection->phase == HTTP_ANSWERING)
-        events = connection->in_flight ? UV_DISCONNECT : 0;
-    else if (!connection->first_byte || connection->handshake_waits)
-        events |= UV_READABLE;
+    int events = wanted_events(connection);
     if (events == connection->watched) return;
     connection->watched = events;
     if (events)
@@ -37,25 +41,45 @@ static void arm(http_connection *connection)
         (void)uv_poll_stop(&connection->watch);
 }
 
+/* Before the loop waits again: a request that comes and is answered in one turn goes through all phases, and each change of
+ * what is watched is a call of the system. */
+static void arm_later(http_connection *connection)
+{
+    if (connection->arms) return;
+    connection->arms = true;
+    connection->next_to_arm = connection->server->to_arm;
+    connection->server->to_arm = connection;
+}
+
+void http_connections_arm(http_server *server)
+{
+    while (server->to_arm) {
+        http_connection *connection = server->to_arm;
+        server->to_arm = connection->next_to_arm;
+        connection->arms = false;
+        if (connection->mhd) arm(connection);
+    }
+}
+
 void http_connection_phase(http_connection *connection, http_phase phase)
 {
     connection->phase = phase;
     connection->in_flight = false;
     if (phase == HTTP_IDLE) connection->first_byte = 0;
-    arm(connection);
+    arm_later(connection);
     http_clock_start(connection);
 }
 
 void http_connection_watch(http_connection *connection, bool on)
 {
     connection->in_flight = on;
-    arm(connection);
+    arm_later(connection);
 }
 
 void http_connection_wait(http_connection *connection)
 {
     connection->handshake_waits = true;
-    arm(connection);
+    arm_later(connection);
     MHD_suspend_connection(connection->mhd);
 }
 
@@ -93,6 +117,7 @@ static void check_end(http_connection *connection)
 static void on_watch(uv_poll_t *watch, int status, int events)
 {
     http_connection *connection = watch->data;
+    if (connection->cut) return;
     if (status != 0) connection->watched = 0; /* libuv has stopped it: a reset */
     if (connection->phase == HTTP_ANSWERING) {
         if (connection->in_flight) client_left(connection);
@@ -104,7 +129,7 @@ static void on_watch(uv_poll_t *watch, int status, int events)
     if (status != 0 || events & UV_DISCONNECT)
         check_end(connection);
     else
-        arm(connection);
+        arm_later(connection);
 }
 
 /* ---- Ends -------------------------------------------------------------------------------------------------------- */
@@ -133,8 +158,8 @@ void http_connection_cut(http_connection *connection, unsigned status, const cha
     if (status && connection->request) connection->request->status = status;
     /* Behind what was sent. An event tells the daemon, which closes; a watch would be told again and again. */
     (void)shutdown(connection->fd, SHUT_RDWR);
-    connection->watched = 0;
-    (void)uv_poll_stop(&connection->watch);
+    connection->cut = true;
+    arm_later(connection);
     stop_waiting(connection);
     http_due(connection->server);
 }

@@ -42,8 +42,12 @@ struct http_server {
     http_connection *accepted;      /* being handed to the daemon */
     int reserve[HTTP_RESERVE_MOST]; /* descriptors kept for this listener, given up one by one when none is left */
     uint32_t reserved;
-    http_connection *connections; /* those the daemon has, linked */
-    size_t open;                  /* and those that linger */
+    http_connection *connections;    /* those the daemon has, linked */
+    http_connection *to_arm;         /* those whose watch is looked after before the loop waits */
+    http_request *over, **last_over; /* answered, and not told to handler.done yet */
+    char *spare;                     /* [spare_room] for what the next stream writes: an earlier one's */
+    size_t spare_room;
+    size_t open; /* and those that linger */
     struct http_linger *lingering;
     http_peers *peers;
     http_tls *tls;                     /* NULL: plain */
@@ -63,10 +67,13 @@ struct http_connection {
     http_phase phase;
     uv_poll_t watch;
     uv_timer_t clock;
-    int handles;           /* of those two, not closed yet */
-    uint64_t first_byte;   /* uv_hrtime, of the request being read; 0: not seen yet */
-    bool in_flight;        /* a request whose client is watched */
-    int watched;           /* events of `watch` */
+    int handles;         /* of those two, not closed yet */
+    uint64_t first_byte; /* uv_hrtime, of the request being read; 0: not seen yet */
+    bool in_flight;      /* a request whose client is watched */
+    int watched;         /* events of `watch` */
+    bool arms;           /* `watch` is looked after before the loop waits: in the server's list */
+    bool cut;            /* nothing is watched any more */
+    http_connection *next_to_arm;
     bool handshake_waits;  /* the daemon does not look at it until the client sends more of its handshake */
     bool shaken;           /* the client's side of the handshake is complete */
     bool linger;           /* the client may still be sending what nobody reads: see http_linger.c */
@@ -109,8 +116,9 @@ struct http_request {
     bool corked;         /* the system holds what is sent */
     char *pending;       /* [pending_at, pending_end): written, not taken */
     size_t pending_at, pending_end, pending_room;
-    uint64_t sent;       /* taken */
-    uint64_t last_write; /* uv_now of it, or of the last comment */
+    uint64_t sent;        /* taken */
+    uint64_t last_write;  /* uv_now of it, or of the last comment */
+    http_request *behind; /* in the server's list of those that are over */
 };
 
 /* ---- http.c ------------------------------------------------------------------------------------------------------ */
@@ -127,6 +135,8 @@ void http_place_free(http_server *server);
 /* Hands an accepted socket to the daemon, or closes it. */
 void http_connection_open(http_server *server, int fd, const struct sockaddr_storage *address, socklen_t length);
 void http_connection_phase(http_connection *connection, http_phase phase);
+/* Before the loop waits: what is watched of connections follows what became of them. */
+void http_connections_arm(http_server *server);
 /* While a request is in flight: tells handler.gone when the client leaves. Stopped when its answer no longer depends on it. */
 void http_connection_watch(http_connection *connection, bool on);
 /* Inside the daemon's callbacks, during a handshake: it goes on when the client has sent more. */
@@ -143,7 +153,9 @@ void http_on_connection(void *server, struct MHD_Connection *mhd, void **slot, e
 
 enum MHD_Result http_on_request(void *server, struct MHD_Connection *mhd, const char *url, const char *method,
                                 const char *version, const char *data, size_t *bytes, void **slot);
-void http_on_completed(void *server, struct MHD_Connection *mhd, void **slot, enum MHD_RequestTerminationCode code);
+void http_on_completed(void *user, struct MHD_Connection *mhd, void **slot, enum MHD_RequestTerminationCode code);
+/* Behind all that clients wait for in a turn of the loop: handler.done of the requests that are over, in order. */
+void http_requests_done(http_server *server);
 size_t http_unescape(void *server, struct MHD_Connection *mhd, char *text);
 /* Tells handler.gone, once. */
 void http_request_gone(http_request *request);

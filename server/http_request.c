@@ -1,7 +1,7 @@
 /* http_request.c: a request from its headers to its end: the daemon's access handler, which calls the handler's headers and
- * complete, the body as it comes, and what is known of a request. It lives from the first call of the access handler until
- * http_on_completed, which is the one place that ends it. Everything an accessor returns lives as long, but for the headers and
- * the query, which are the daemon's and end with it too.
+ * complete, the body as it comes, and what is known of a request. It lives from the first call of the access handler until the
+ * end of the turn in which http_on_completed, the one place that ends it, is called. Everything an accessor returns lives as
+ * long, but for the headers and the query, which are the daemon's and end in http_on_completed.
  *
  * A target may be a path, or in absolute form (http://host/path), as clients send it to proxies: then it, rather than the Host
  * header, says whom the request is for.
@@ -9,9 +9,9 @@
  * An answer given by handler.headers to a request that has a body is queued in that first call: the daemon then sends it and
  * closes, and http_linger.c reads what the client still sends.
  */
+#include "entropy.h"
 #include "http_internal.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -155,9 +155,14 @@ static void choose_id(http_request *request)
         memcpy(request->id, given, length + 1);
         return;
     }
-    unsigned char bytes[16];
-    if (uv_random(NULL, NULL, bytes, sizeof bytes, 0, NULL) != 0) memcpy(bytes, &request->arrived, sizeof request->arrived);
-    for (size_t i = 0; i < sizeof bytes; i++) (void)snprintf(request->id + 2 * i, 3, "%02x", bytes[i]);
+    static const char digits[] = "0123456789abcdef";
+    unsigned char bytes[16] = {0};
+    if (!entropy_take(bytes, sizeof bytes)) memcpy(bytes, &request->arrived, sizeof request->arrived);
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        request->id[2 * i] = digits[bytes[i] >> 4];
+        request->id[2 * i + 1] = digits[bytes[i] & 15];
+    }
+    request->id[2 * sizeof bytes] = '\0';
 }
 
 static char *copy_text(const char *text, size_t bytes)
@@ -356,20 +361,31 @@ void http_request_gone(http_request *request)
     handler->gone(handler->user, request);
 }
 
-void http_on_completed(void *server, struct MHD_Connection *mhd, void **slot, enum MHD_RequestTerminationCode code)
+void http_requests_done(http_server *server)
+{
+    for (http_request *request; (request = server->over) != NULL;) {
+        server->over = request->behind;
+        if (!server->over) server->last_over = &server->over;
+        server->handler.done(server->handler.user, request);
+        request_free(request);
+    }
+}
+
+void http_on_completed(void *user, struct MHD_Connection *mhd, void **slot, enum MHD_RequestTerminationCode code)
 {
     http_request *request = *slot;
-    (void)server;
+    (void)user;
     (void)mhd;
     if (!request) return;
     *slot = NULL;
     http_connection *connection = request->connection;
-    const http_handler *handler = &connection->server->handler;
+    http_server *server = connection->server;
     if (code != MHD_REQUEST_TERMINATED_COMPLETED_OK && !request->aborted) http_request_gone(request);
     http_stream_cork(request, false);
-    handler->done(handler->user, request);
     connection->request = NULL;
-    request_free(request);
+    request->behind = NULL;
+    *server->last_over = request;
+    server->last_over = &request->behind;
     http_connection_phase(connection, HTTP_IDLE); /* or it is about to be closed, which ends that too */
 }
 

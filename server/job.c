@@ -6,6 +6,7 @@
 #include "job.h"
 
 #include "answer.h"
+#include "entropy.h"
 #include "reading.h"
 
 #include <inttypes.h>
@@ -15,6 +16,7 @@
 #include <string.h>
 
 enum { WRITTEN_AT_ONCE = 512 }; /* tokens with their alternatives */
+enum { SPARE_MOST = 64 << 10 };
 /* Of one request's traces: numbers in its answer, and numbers of states kept while they are in flight, which `chunk` rows are.
  */
 static const uint64_t TRACE_MOST_NUMBERS = UINT64_C(1) << 20, TRACE_MOST_STATE_NUMBERS = UINT64_C(1) << 25;
@@ -24,7 +26,7 @@ static const int64_t SEED_MASK = (INT64_C(1) << 53) - 1; /* seeds made here surv
 static void wake(void *user, bool at_once)
 {
     job *j = user;
-    job_queue_list(j->service->ready, j, at_once);
+    if (job_queue_list(j->service->ready, j, at_once)) descent_scheduler_notify(j->request.model->scheduler);
 }
 
 /* ---- Opening ------------------------------------------------------------------------------------------------------ */
@@ -32,7 +34,7 @@ static void wake(void *user, bool at_once)
 static int64_t random_bits(void)
 {
     int64_t bits = 0;
-    (void)uv_random(NULL, NULL, &bits, sizeof bits, 0, NULL);
+    (void)entropy_take(&bits, sizeof bits);
     return bits;
 }
 
@@ -85,12 +87,25 @@ static bool check_traces(const job *j, api_error *error)
     return true;
 }
 
+/* The memory of one job's chunks serves the next one's. */
+static void leave_memory(job *j)
+{
+    json_text *spare = &j->service->spare;
+    if (j->out.room <= SPARE_MOST && j->out.room > spare->room) {
+        json_text left = j->out;
+        j->out = *spare;
+        *spare = left;
+        json_text_clear(spare);
+    }
+    json_text_release(&j->out);
+}
+
 static void job_free(uv_handle_t *timer)
 {
     job *j = timer->data;
     request_release(&j->request);
     json_text_release(&j->head);
-    json_text_release(&j->out);
+    leave_memory(j);
     free(j->texts);
     free(j->candidates);
     free(j);
@@ -112,6 +127,8 @@ static job *job_make(exchange *x, generation_request *request)
     j->exchange = x;
     j->request = *request;
     *request = (generation_request){0};
+    j->out = x->service->spare;
+    x->service->spare = (json_text){0};
     j->created = time(NULL);
     j->arrived = http_arrived(x->request);
     j->choices = choices;
@@ -364,12 +381,13 @@ static bool is_read(const job *j)
     return j->streaming && !j->answered && !j->gone && j->exchange->request;
 }
 
-static void write_record(job_text *t)
+/* Of a stream's text the chunks go into `chunks`, everything else into t->written. */
+static void write_record(job_text *t, json_text *chunks)
 {
     if (t->states)
         answer_states(t);
     else if (t->job->streaming)
-        answer_pieces(t);
+        answer_pieces(t, chunks);
     else
         answer_text(t);
 }
@@ -384,15 +402,14 @@ static void text_written(job_text *t)
         if (!j->request.show_candidates) record_release(&t->record);
         return;
     }
-    json_text_bytes(&j->out, t->written.text, t->written.bytes);
-    j->out.failed |= t->written.failed;
-    json_text_clear(&t->written);
+    json_text_move(&j->out, &t->written);
     if (t->ended && is_read(j) && !j->error.status && !j->late) answer_finish(j, t);
 }
 
 static void write_aside(uv_work_t *work)
 {
-    write_record(work->data);
+    job_text *t = work->data;
+    write_record(t, &t->written);
 }
 
 static void on_written(uv_work_t *work, int status)
@@ -414,7 +431,7 @@ static void write_text(job_text *t)
         t->job->n_writing++;
         return;
     }
-    write_record(t);
+    write_record(t, &t->job->out);
     text_written(t);
 }
 

@@ -86,8 +86,9 @@ static void start_timer(job_queue *q)
     (void)uv_timer_start(&q->let_go, on_let_go, due > now ? due - now : 0, 0);
 }
 
-void job_queue_list(job_queue *q, job *j, bool at_once)
+bool job_queue_list(job_queue *q, job *j, bool at_once)
 {
+    if (!at_once && atomic_load(&j->place.held)) return false; /* of most tokens: no need of the lock */
     (void)pthread_mutex_lock(&q->lock);
     bool waits = j->place.listed || (j->place.held && !at_once);
     j->place.at_once |= at_once;
@@ -98,7 +99,13 @@ void job_queue_list(job_queue *q, job *j, bool at_once)
         q->last = j;
     }
     (void)pthread_mutex_unlock(&q->lock);
-    if (!waits) (void)uv_async_send(&q->wake);
+    return !waits;
+}
+
+void job_queue_wake(void *queue)
+{
+    job_queue *q = queue;
+    (void)uv_async_send(&q->wake);
 }
 
 bool job_queue_lists(job_queue *q, const job *j)

@@ -6,6 +6,7 @@
 #ifndef DESCENT_SERVER_JOB_QUEUE_H
 #define DESCENT_SERVER_JOB_QUEUE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
@@ -19,7 +20,8 @@ enum { JOB_QUEUE_FEW = 5, JOB_QUEUE_LONGEST = 5 };
 /* A job's place in the queue; all zero at first. */
 typedef struct job_place {
     job *next; /* listed behind it */
-    bool listed, held;
+    bool listed;
+    atomic_bool held;
     bool at_once; /* listed by something that no hold delays */
     uint64_t due; /* the loop's time at which a held one is let go */
     job *held_before, *held_behind;
@@ -32,8 +34,12 @@ int job_queue_open(uv_loop_t *loop, double hold_seconds, void (*turn)(job *j), j
 /* Frees the queue once the loop has closed its handles; no job is in it. */
 void job_queue_close(job_queue *q);
 
-/* Any thread: the job has something to take. A held one keeps it until it is let go, unless `at_once`. */
-void job_queue_list(job_queue *q, job *j, bool at_once);
+/* Any thread: the job has something to take. A held one keeps it until it is let go, unless `at_once`. True where the queue is
+ * to be woken for it. Called under the lock that the job's turn takes it with: who finds the job held has put it where the
+ * turn, which comes behind the hold, finds it. */
+bool job_queue_list(job_queue *q, job *j, bool at_once);
+/* Any thread, until the queue is closed: whoever was listed has its turn. */
+void job_queue_wake(void *queue);
 
 /* The loop's thread. */
 bool job_queue_lists(job_queue *q, const job *j); /* it has been listed since its last turn began */

@@ -45,23 +45,78 @@ __attribute__((format(printf, 2, 3))) static void put(line *l, const char *forma
     if (written > 0) l->bytes += (size_t)written < room ? (size_t)written : room - 1;
 }
 
+/* What a line of every request is made of goes without a format. */
+static void put_bytes(line *l, const char *text, size_t bytes)
+{
+    size_t room = sizeof l->text - 2 - l->bytes;
+    if (bytes > room) bytes = room;
+    memcpy(l->text + l->bytes, text, bytes);
+    l->bytes += bytes;
+}
+
+static void put_text(line *l, const char *text)
+{
+    put_bytes(l, text, strlen(text));
+}
+
+/* At least so many digits, as long as that is no more than a number has. */
+static void put_digits(line *l, uint64_t value, size_t least)
+{
+    char digits[20];
+    size_t at = sizeof digits;
+    while (value > 0 || sizeof digits - at < least) {
+        digits[--at] = (char)('0' + value % 10);
+        value /= 10;
+    }
+    put_bytes(l, digits + at, sizeof digits - at);
+}
+
+/* ,"key": */
+static void put_key(line *l, const char *key)
+{
+    put_text(l, ",\"");
+    put_text(l, key);
+    put_text(l, "\":");
+}
+
+static void put_count(line *l, const char *key, uint64_t count)
+{
+    put_key(l, key);
+    put_digits(l, count, 1);
+}
+
+/* The characters at its begin, fewer than `most`, that stand for themselves in JSON and on a terminal. */
+static size_t count_plain(const char *text, size_t most)
+{
+    size_t n = 0;
+    while (n < most && text[n] >= 0x20 && text[n] < 0x7f && text[n] != '"' && text[n] != '\\') n++;
+    return n;
+}
+
 /* Text as one printable line of less than `most` bytes, as a JSON string: at most twice as long. */
 static void put_quoted(line *l, const char *text, size_t most)
 {
     char printable[MESSAGE_MOST], quoted[2 * MESSAGE_MOST];
-    size_t n = 0;
-    for (const char *c = utf8_printable(text, strnlen(text, 2 * most), printable, most); *c; c++) {
-        if (*c == '"' || *c == '\\') quoted[n++] = '\\';
-        quoted[n++] = *c;
+    size_t n = count_plain(text, most);
+    put_text(l, "\"");
+    if (n < most && !text[n]) {
+        put_bytes(l, text, n);
+    } else {
+        n = 0;
+        for (const char *c = utf8_printable(text, strnlen(text, 2 * most), printable, most); *c; c++) {
+            if (*c == '"' || *c == '\\') quoted[n++] = '\\';
+            quoted[n++] = *c;
+        }
+        put_bytes(l, quoted, n);
     }
-    put(l, "\"%.*s\"", (int)n, quoted);
+    put_text(l, "\"");
 }
 
 /* ,"key":"text" where there is a text. The `most` of all fields, doubled, fit into a line with the rest of it. */
 static void put_field(line *l, const char *key, const char *text, size_t most)
 {
     if (!text) return;
-    put(l, ",\"%s\":", key);
+    put_key(l, key);
     put_quoted(l, text, most);
 }
 
@@ -74,7 +129,26 @@ static void put_words(line *l, const char *before, const char *text, size_t most
 
 static void put_seconds(line *l, const char *key, double seconds)
 {
-    put(l, ",\"%s\":%.6f", key, isfinite(seconds) && seconds > 0 ? seconds : 0.0);
+    const uint64_t million = 1000000;
+    const double most = 1e12; /* nothing takes so long, and an integer of microseconds holds it */
+    bool counts = isfinite(seconds) && seconds > 0;
+    uint64_t us = counts ? (uint64_t)llround(fmin(seconds, most) * 1e6) : 0;
+    put_count(l, key, us / million);
+    put_text(l, ".");
+    put_digits(l, us % million, 6);
+}
+
+/* 2026-11-30T20:17:32.123Z */
+static void put_time(line *l, const struct tm *utc, uint64_t milliseconds)
+{
+    const int parts[] = {utc->tm_year + 1900, utc->tm_mon + 1, utc->tm_mday, utc->tm_hour, utc->tm_min, utc->tm_sec};
+    static const char *const behind[] = {"-", "-", "T", ":", ":", "."};
+    for (size_t i = 0; i < 6; i++) {
+        put_digits(l, (uint64_t)parts[i], i == 0 ? 4 : 2);
+        put_text(l, behind[i]);
+    }
+    put_digits(l, milliseconds, 3);
+    put_text(l, "Z");
 }
 
 /* Begins a line: time in UTC, level. */
@@ -84,14 +158,18 @@ static void begin(line *l, log_format format, log_level level)
     (void)clock_gettime(CLOCK_REALTIME, &now);
     struct tm utc;
     (void)gmtime_r(&now.tv_sec, &utc);
-    char date[32];
-    (void)strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &utc);
     const char *name = level_names[level];
     l->bytes = 0;
-    if (format == LOG_JSON)
-        put(l, "{\"time\":\"%s.%03ldZ\",\"level\":\"%s\"", date, now.tv_nsec / 1000000, name);
-    else
-        put(l, "%s.%03ldZ %-7s", date, now.tv_nsec / 1000000, name);
+    uint64_t milliseconds = (uint64_t)now.tv_nsec / 1000000;
+    if (format == LOG_JSON) {
+        put_text(l, "{\"time\":\"");
+        put_time(l, &utc, milliseconds);
+        put_text(l, "\"");
+        put_field(l, "level", name, WORD_MOST);
+    } else {
+        put_time(l, &utc, milliseconds);
+        put(l, " %-7s", name);
+    }
 }
 
 /* Standard error may be a pipe whose reader is gone or slow: a line that does not leave is lost, the server goes on. A pipe
@@ -99,7 +177,7 @@ static void begin(line *l, log_format format, log_level level)
 static void end(line *l, log_format format)
 {
     struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
-    if (format == LOG_JSON) put(l, "}");
+    if (format == LOG_JSON) put_text(l, "}");
     l->text[l->bytes++] = '\n';
     if (poll(&out, 1, 0) == 0) return;
     for (size_t sent = 0; sent < l->bytes;) {
@@ -120,7 +198,7 @@ void log_line(log_level level, const char *format, ...)
     line l;
     begin(&l, how, level);
     if (how == LOG_JSON) {
-        put(&l, ",\"message\":");
+        put_key(&l, "message");
         put_quoted(&l, message, MESSAGE_MOST);
     } else {
         char printable[MESSAGE_MOST];
@@ -151,14 +229,16 @@ static void request_json(line *l, const log_request *r, const char *ignored)
     put_field(l, "method", r->method, WORD_MOST);
     put_field(l, "path", r->path, TEXT_MOST);
     put_field(l, "peer", r->peer, NAME_MOST);
-    put(l, ",\"status\":%u", r->status);
+    put_count(l, "status", r->status);
     put_seconds(l, "seconds", r->seconds);
     if (r->model) {
         put_field(l, "model", r->model, NAME_MOST);
         put_field(l, "steps", r->steps, WORD_MOST);
-        put(l, ",\"sequences\":%" PRIu32 ",\"prompt_tokens\":%" PRIu64 ",\"cached_tokens\":%" PRIu64, r->sequences,
-            r->prompt_tokens, r->cached_tokens);
-        put(l, ",\"generated_tokens\":%" PRIu64 ",\"token_steps\":%" PRIu64, r->generated_tokens, r->token_steps);
+        put_count(l, "sequences", r->sequences);
+        put_count(l, "prompt_tokens", r->prompt_tokens);
+        put_count(l, "cached_tokens", r->cached_tokens);
+        put_count(l, "generated_tokens", r->generated_tokens);
+        put_count(l, "token_steps", r->token_steps);
         put_seconds(l, "queue_seconds", r->queue_seconds);
         put_seconds(l, "compute_seconds", r->compute_seconds);
     }

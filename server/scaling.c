@@ -3,6 +3,7 @@
  */
 #include "scaling.h"
 
+#include "entropy.h"
 #include "reading.h"
 
 #include <inttypes.h>
@@ -264,7 +265,7 @@ static scaling *make(exchange *x, generation_request *request, size_t slots)
     service *of = x->service;
     scaling *s = calloc(1, sizeof *s);
     if (!s) return NULL;
-    (void)uv_random(NULL, NULL, &s->number, sizeof s->number, 0, NULL);
+    (void)entropy_take(&s->number, sizeof s->number);
     s->service = of;
     s->exchange = x;
     s->request = *request;

@@ -6,8 +6,11 @@
  */
 #include "serve.h"
 
+#include "job_queue.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,6 +113,7 @@ static void advance(uv_timer_t *timer)
     if (!s->closing && idle && s->service.state == SERVICE_REFUSING) close_listeners(s);
     if (!s->closing || !idle || s->listeners || s->over) return;
     s->over = true;
+    models_close(&s->service.models); /* whose schedulers wake the queue of jobs */
     jobs_close(&s->service);
     close_timers(s);
 }
@@ -368,10 +372,22 @@ static bool start(server *s)
     if (!who.loopback && !(who.key_files && *who.key_files))
         log_line(LOG_WARNING, "whoever reaches %s may use it: there are no keys (--api-key-file)", o->http.host);
     if (s->admin) log_line(LOG_INFO, "/health, /ready and /metrics also on port %u of %s", http_port(s->admin), o->admin_host);
+    s->model.scheduler.notify = job_queue_wake;
+    s->model.scheduler.notify_user = s->service.ready;
     s->load.data = s;
     s->loading = uv_queue_work(&s->loop, &s->load, load_models, on_loaded) == 0;
     if (!s->loading) (void)snprintf(s->message, SERVE_MESSAGE_SIZE, "no thread to load the models on");
     return s->loading;
+}
+
+/* The loop waits for a core until a thread lets go of one, as those that compute do whenever they wait for each other, or until
+ * the system's next tick. Else it would stop one of them in the middle of its part, for which all others wait, whenever there
+ * is something to say. On a core that is idle it runs at once, as ever. Threads started before this keep what they have. */
+static void give_way(void)
+{
+#ifdef SCHED_BATCH
+    (void)sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){.sched_priority = 0});
+#endif
 }
 
 int serve(const serve_options *options, char message[SERVE_MESSAGE_SIZE])
@@ -400,10 +416,11 @@ int serve(const serve_options *options, char message[SERVE_MESSAGE_SIZE])
         s.exit_code = EXIT_FAILURE;
         close_listeners(&s);
     }
+    give_way();
     (void)uv_run(&s.loop, UV_RUN_DEFAULT);
-    models_close(&s.service.models);
     access_destroy(s.service.access);
     metrics_destroy(s.service.metrics);
+    json_text_release(&s.service.spare);
     if (s.exit_code == EXIT_SUCCESS) log_line(LOG_INFO, "ended");
     (void)uv_loop_close(&s.loop);
     return s.exit_code;

@@ -9,6 +9,7 @@
 
 #include "access.h"
 #include "http.h"
+#include "json_text.h"
 #include "log.h"
 #include "metrics.h"
 #include "request.h"
@@ -42,6 +43,7 @@ typedef struct service {
     size_t sequences;        /* waiting or running, of all jobs and experiments */
     exchange *exchanges;     /* those in flight, linked */
     job *jobs;               /* in flight, linked; job.c's */
+    json_text spare;         /* empty: memory that a job leaves to the next; job.c's */
     scaling *scalings;       /* in flight, linked; scaling.c's */
     struct job_queue *ready; /* those with something to take */
     void (*drained)(

@@ -30,7 +30,8 @@ struct text_stream {
     char *out;       /* what the last release points to */
     size_t out_room;
 
-    size_t *ends; /* [n_ends] of tokens not released: the offset up to which text must be out for the token to be */
+    size_t unfinished; /* of a text without stop strings: tokens at its end that end inside a character */
+    size_t *ends;      /* [n_ends] of tokens not released: the offset up to which text must be out for the token to be */
     size_t n_ends, ends_room;
     bool stopped;
 };
@@ -150,12 +151,27 @@ static bool take(text_stream *s, const char *text, size_t bytes, bool token)
     return true;
 }
 
+/* Where there are no stop strings nothing is held but, by the decoder, half a character: what it gives goes on as it is, with
+ * the tokens whose characters are whole. */
+static void pass(text_stream *s, const char *text, size_t bytes, size_t tokens, text_release *release)
+{
+    bool inside = descent_decoder_held(s->decoder) > 0;
+    size_t own = inside ? tokens : 0, whole = s->unfinished + tokens - own;
+    if (bytes == 0 && (inside || s->unfinished > 0)) whole = 0;
+    *release = (text_release){.text = text, .bytes = bytes, .tokens = whole};
+    s->unfinished += tokens - whole;
+}
+
 descent_code text_stream_push(text_stream *s, uint32_t token, text_release *release, descent_status *status)
 {
     size_t bytes, before = s->held_bytes, free_bytes;
     *release = (text_release){.text = "", .stopped = s->stopped};
     if (s->stopped) return DESCENT_OK;
     const char *text = descent_decoder_push(s->decoder, token, &bytes);
+    if (text && s->n_watches == 0) {
+        pass(s, text, bytes, 1, release);
+        return DESCENT_OK;
+    }
     if (!take(s, text, bytes, true)) return no_memory(status);
     s->stopped = find_stop(s, before, &free_bytes);
     let_go(s, free_bytes, release);
@@ -168,6 +184,10 @@ descent_code text_stream_finish(text_stream *s, text_release *release, descent_s
     *release = (text_release){.text = "", .stopped = s->stopped};
     if (s->stopped) return DESCENT_OK;
     const char *text = descent_decoder_finish(s->decoder, &bytes);
+    if (text && s->n_watches == 0) {
+        pass(s, text, bytes, 0, release);
+        return DESCENT_OK;
+    }
     if (!take(s, text, bytes, false)) return no_memory(status);
     s->stopped = find_stop(s, before, &free_bytes);
     let_go(s, s->stopped ? free_bytes : s->held_bytes, release);

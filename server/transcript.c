@@ -234,12 +234,23 @@ static void add_traces(transcript *t)
     }
 }
 
-/* Moves what may go out to where the loop thread takes it. */
-static bool publish(transcript *t, const text_release *release, size_t tokens)
+/* Under the lock. */
+static bool note_time(transcript *t, uint64_t now)
+{
+    record *r = &t->ready;
+    if (!t->first_time) t->first_time = now;
+    if (!grow(&r->times, r->n_times, 1, &r->times_room, sizeof *r->times)) return false;
+    r->times[r->n_times++] = now;
+    return true;
+}
+
+/* Moves what may go out to where the loop thread takes it, with the time at which a token was chosen (0: none was). */
+static bool publish(transcript *t, const text_release *release, size_t tokens, uint64_t chosen)
 {
     (void)pthread_mutex_lock(&t->lock);
-    bool fits = true, something = release->bytes > 0 || (tokens > 0 && t->held.n_tokens > 0);
-    if (something) fits = move_tokens(&t->ready, &t->held, tokens) && add_piece(&t->ready, release->text, release->bytes);
+    bool fits = !chosen || note_time(t, chosen), something = release->bytes > 0 || (tokens > 0 && t->held.n_tokens > 0);
+    if (something && fits)
+        fits = move_tokens(&t->ready, &t->held, tokens) && add_piece(&t->ready, release->text, release->bytes);
     if (t->tracer) add_traces(t);
     bool first = something && t->begun && !t->said;
     t->said |= first;
@@ -253,23 +264,12 @@ static bool publish_prompt(transcript *t)
 {
     if (t->begun) return true;
     text_release prompt_text = {.text = t->echo, .bytes = t->echo_bytes};
-    bool fits = publish(t, &prompt_text, t->held.n_tokens);
+    bool fits = publish(t, &prompt_text, t->held.n_tokens, 0);
     t->begun = true;
     free(t->echo);
     t->echo = NULL;
     t->echo_bytes = 0;
     return fits;
-}
-
-static bool note_time(transcript *t)
-{
-    (void)pthread_mutex_lock(&t->lock);
-    uint64_t now = uv_hrtime();
-    if (!t->first_time) t->first_time = now;
-    bool fits = grow(&t->ready.times, t->ready.n_times, 1, &t->ready.times_room, sizeof *t->ready.times);
-    if (fits) t->ready.times[t->ready.n_times++] = now;
-    (void)pthread_mutex_unlock(&t->lock);
-    return fits || fail(t, NULL);
 }
 
 bool transcript_chosen(void *user, const descent_choice *choice)
@@ -280,13 +280,14 @@ bool transcript_chosen(void *user, const descent_choice *choice)
         bool follows = choice->position + 1 < p->count && scores(t);
         return !follows || hold(t, p->tokens[choice->position + 1], choice) || fail(t, NULL);
     }
-    if (!note_time(t) || !publish_prompt(t)) return false;
+    uint64_t now = uv_hrtime();
+    if (!publish_prompt(t)) return false;
     if (scores(t) && !hold(t, choice->token, choice)) return fail(t, NULL);
     text_release release = {.text = "", .tokens = 1};
     descent_status status;
     if (t->stream && text_stream_push(t->stream, choice->token, &release, &status) != DESCENT_OK) return fail(t, &status);
     t->stopped = release.stopped;
-    return publish(t, &release, release.tokens) && !release.stopped;
+    return publish(t, &release, release.tokens, now) && !release.stopped;
 }
 
 void transcript_observe(void *user, const descent_observation *seen)
@@ -309,7 +310,7 @@ static void finish_text(transcript *t)
         (void)fail(t, &status);
         return;
     }
-    (void)publish(t, &release, release.tokens);
+    (void)publish(t, &release, release.tokens, 0);
 }
 
 void transcript_ended(void *user, const descent_generation_report *report)

@@ -4,6 +4,8 @@
  */
 #include "bench_load.h"
 
+#include "json_text.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,8 +25,8 @@ typedef struct http_stream {
     uv_connect_t connect;
     uv_write_t write;
     size_t index, generations; /* of them begun */
-    char *request;             /* being sent */
-    uint64_t asked, last;      /* uv_hrtime; last 0: no token yet */
+    json_text request;
+    uint64_t asked, last; /* uv_hrtime; last 0: no token yet */
     reading state;
     char line[LINE_SIZE]; /* of the head or of an event, as far as it is there; chunks may end within one */
     size_t line_bytes;
@@ -39,6 +41,7 @@ struct http_run {
     char *message;
     http_stream *streams; /* [load->streams] */
     uint32_t *prompt;
+    json_text body; /* of the request being made */
     size_t connected, open, running;
     bool failed;
     char buffer[READ_SIZE];
@@ -48,8 +51,7 @@ static void on_closed(uv_handle_t *handle)
 {
     http_stream *s = handle->data;
     s->run->open--;
-    free(s->request);
-    s->request = NULL;
+    json_text_release(&s->request);
 }
 
 static void close_stream(http_stream *s)
@@ -72,51 +74,66 @@ __attribute__((format(printf, 2, 3))) static void fail(http_run *run, const char
 
 /* ---- Asking ------------------------------------------------------------------------------------------------------ */
 
-/* The next text's request, allocated; *bytes without the NUL. */
-static char *make_request(http_stream *s, size_t *bytes)
+/* Makes the next text's request. */
+static void make_request(http_stream *s)
 {
     http_run *run = s->run;
     const load_shape *shape = run->load->shape;
     const asked_depth *depth;
     int64_t seed;
-    char *body = NULL, *request = NULL;
-    size_t size = 0;
+    json_text *body = &run->body, *out = &s->request;
     load_text(run->load, s->index, s->generations++, run->prompt, &depth, &seed);
-    FILE *out = open_memstream(&body, &size);
-    if (!out) return NULL;
-    bool deep = strcmp(depth->text, "none") != 0;
-    (void)fprintf(out, "{\"model\":\"%s%s%s\",\"prompt\":[", shape->name, deep ? "@" : "", deep ? depth->text : "");
-    for (size_t i = 0; i < shape->prompt_tokens; i++) (void)fprintf(out, i ? ",%" PRIu32 : "%" PRIu32, run->prompt[i]);
-    (void)fprintf(out,
-                  "],\"max_tokens\":%zu,\"ignore_eos\":true,\"seed\":%" PRId64 ",\"stream\":true,"
-                  "\"stream_options\":{\"include_usage\":true},\"descent\":{\"draft_steps\":0}}", /* both sides do the same */
-                  shape->tokens, seed);
-    if (fclose(out) != 0) {
-        free(body);
-        return NULL;
+    json_text_clear(body);
+    json_text_put(body, "{\"model\":\"");
+    json_text_put(body, shape->name);
+    if (strcmp(depth->text, "none") != 0) {
+        json_text_put(body, "@");
+        json_text_put(body, depth->text);
     }
-    int length = asprintf(&request,
-                          "POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-                          "Content-Length: %zu\r\n\r\n%s",
-                          size, body);
-    free(body);
-    *bytes = length < 0 ? 0 : (size_t)length;
-    return length < 0 ? NULL : request;
+    json_text_put(body, "\",\"prompt\":[");
+    for (size_t i = 0; i < shape->prompt_tokens; i++) {
+        if (i > 0) json_text_put(body, ",");
+        json_text_unsigned(body, run->prompt[i]);
+    }
+    json_text_put(body, "],\"max_tokens\":");
+    json_text_unsigned(body, shape->tokens);
+    json_text_put(body, ",\"ignore_eos\":true,\"seed\":");
+    json_text_integer(body, seed);
+    json_text_put(body, ",\"stream\":true,\"stream_options\":{\"include_usage\":true},"
+                        "\"descent\":{\"draft_steps\":0}}"); /* both sides do the same */
+    json_text_clear(out);
+    json_text_put(out, "POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+                       "Content-Length: ");
+    json_text_unsigned(out, body->bytes);
+    json_text_put(out, "\r\n\r\n");
+    json_text_bytes(out, body->text, body->bytes);
+    out->failed |= body->failed;
 }
 
 static void on_written(uv_write_t *write, int status)
 {
-    http_stream *s = write->data;
-    free(s->request);
-    s->request = NULL;
+    const http_stream *s = write->data;
     if (status < 0 && status != UV_ECANCELED) fail(s->run, "writing a request: %s", uv_strerror(status));
+}
+
+/* Sends what the socket takes at once, which nearly always is all of it. */
+static int send_request(http_stream *s)
+{
+    uv_buf_t buffer = uv_buf_init(s->request.text, (unsigned)s->request.bytes);
+    int sent = uv_try_write((uv_stream_t *)&s->tcp, &buffer, 1);
+    if (sent == (int)s->request.bytes) return 0;
+    if (sent == UV_EAGAIN) sent = 0;
+    if (sent < 0) return sent;
+    buffer.base += sent;
+    buffer.len -= (size_t)sent;
+    s->write.data = s;
+    return uv_write(&s->write, (uv_stream_t *)&s->tcp, &buffer, 1, on_written);
 }
 
 static void ask(http_stream *s)
 {
-    size_t bytes = 0;
-    s->request = make_request(s, &bytes);
-    if (!s->request) {
+    make_request(s);
+    if (s->request.failed) {
         fail(s->run, "no memory for a request");
         return;
     }
@@ -125,9 +142,7 @@ static void ask(http_stream *s)
     s->done = false;
     s->last = 0;
     s->asked = uv_hrtime();
-    s->write.data = s;
-    uv_buf_t buffer = uv_buf_init(s->request, (unsigned)bytes);
-    int status = uv_write(&s->write, (uv_stream_t *)&s->tcp, &buffer, 1, on_written);
+    int status = send_request(s);
     if (status < 0) fail(s->run, "writing a request: %s", uv_strerror(status));
 }
 
@@ -140,46 +155,59 @@ static uint64_t number_after(const char *json, const char *key)
     return at ? strtoull(at + strlen(key), NULL, 10) : 0;
 }
 
+/* True for a token's chunk: looked for where it says so. */
+static bool is_token(const char *line, size_t bytes)
+{
+    static const char end[] = "\"finish_reason\":null}],\"usage\":null}";
+    size_t behind = sizeof end - 1;
+    return bytes >= behind && !memcmp(line + bytes - behind, end, behind);
+}
+
 /* A line of server-sent events, NUL-terminated. */
-static void read_event(http_stream *s)
+static void read_event(http_stream *s, const char *line, size_t bytes)
 {
     http_run *run = s->run;
-    if (strncmp(s->line, "data: ", 6) != 0) return;
-    if (!strcmp(s->line + 6, "[DONE]")) {
+    if (strncmp(line, "data: ", 6) != 0) return;
+    if (!strcmp(line + 6, "[DONE]")) {
         s->done = true;
-    } else if (strstr(s->line, "\"finish_reason\":null")) {
+    } else if (is_token(line, bytes)) {
         uint64_t now = uv_hrtime();
         load_samples_add(s->last ? &run->result->between : &run->result->first,
                          (double)(now - (s->last ? s->last : s->asked)) / 1e9);
         s->last = now;
-    } else if (strstr(s->line, "\"usage\":{")) {
-        uint64_t tokens = number_after(s->line, "\"completion_tokens\":");
+    } else if (strstr(line, "\"usage\":{")) {
+        uint64_t tokens = number_after(line, "\"completion_tokens\":");
         run->result->tokens += tokens;
-        run->result->row_steps += number_after(s->line, "\"descent_steps\":");
+        run->result->row_steps += number_after(line, "\"descent_steps\":");
         if (tokens != run->load->shape->tokens)
             fail(run, "a text has %" PRIu64 " tokens, %zu were asked for", tokens, run->load->shape->tokens);
-    } else if (strstr(s->line, "{\"error\":")) {
-        fail(run, "the server says: %.300s", s->line + 6);
+    } else if (strstr(line, "{\"error\":")) {
+        fail(run, "the server says: %.300s", line + 6);
     }
 }
 
-/* Appends to the line up to a newline; true when it is there: NUL-terminated, without "\r\n". */
-static bool take_line(http_stream *s, const char **at, const char *end)
+/* The line that goes on at *at, NUL-terminated, without "\r\n", and its *bytes: where it began there it stays there, else it is
+ * put together in s->line. NULL: its end is not there yet. */
+static const char *take_line(http_stream *s, char **at, const char *end, size_t *bytes)
 {
-    const char *newline = memchr(*at, '\n', (size_t)(end - *at));
-    size_t bytes = (size_t)((newline ? newline : end) - *at);
-    size_t room = sizeof s->line - 1 - s->line_bytes;
-    if (bytes > room) {
-        fail(s->run, "a line of more than %d bytes from the server", LINE_SIZE - 1);
-        return false;
+    char *from = *at, *line = from, *newline = memchr(from, '\n', (size_t)(end - from));
+    *bytes = (size_t)((newline ? newline : end) - from);
+    *at += *bytes + (newline != NULL);
+    if (!newline || s->line_bytes > 0) {
+        if (*bytes > sizeof s->line - 1 - s->line_bytes) {
+            fail(s->run, "a line of more than %d bytes from the server", LINE_SIZE - 1);
+            return NULL;
+        }
+        memcpy(s->line + s->line_bytes, from, *bytes);
+        s->line_bytes += *bytes;
+        if (!newline) return NULL;
+        line = s->line;
+        *bytes = s->line_bytes;
+        s->line_bytes = 0;
     }
-    memcpy(s->line + s->line_bytes, *at, bytes);
-    s->line_bytes += bytes;
-    *at = newline ? newline + 1 : end;
-    if (!newline) return false;
-    if (s->line_bytes && s->line[s->line_bytes - 1] == '\r') s->line_bytes--;
-    s->line[s->line_bytes] = '\0';
-    return true;
+    if (*bytes && line[*bytes - 1] == '\r') (*bytes)--;
+    line[*bytes] = '\0';
+    return line;
 }
 
 static void end_of_answer(http_stream *s)
@@ -196,26 +224,26 @@ static void end_of_answer(http_stream *s)
     if (--run->running == 0) uv_stop(run->loop);
 }
 
-/* A line of the head; what is behind it, for a message. */
-static void read_head(http_stream *s, const char *at, const char *end)
+/* The head goes on at *at. */
+static void read_head(http_stream *s, char **at, const char *end)
 {
-    bool status = !strncmp(s->line, "HTTP/", 5);
-    int shown = end - at < 400 ? (int)(end - at) : 400;
-    if (status && strncmp(s->line, "HTTP/1.1 200", 12) != 0)
-        fail(s->run, "the server answers %.60s ... %.*s", s->line, shown, at);
-    if (s->line_bytes == 0) s->state = READ_CHUNK_SIZE;
-    s->line_bytes = 0;
+    size_t bytes;
+    const char *line = take_line(s, at, end, &bytes);
+    if (!line) return;
+    int shown = end - *at < 400 ? (int)(end - *at) : 400;
+    if (!strncmp(line, "HTTP/", 5) && strncmp(line, "HTTP/1.1 200", 12) != 0)
+        fail(s->run, "the server answers %.60s ... %.*s", line, shown, *at);
+    if (bytes == 0) s->state = READ_CHUNK_SIZE;
 }
 
-static void read_data(http_stream *s, const char **at, const char *end)
+static void read_data(http_stream *s, char **at, const char *end)
 {
     const char *from = *at;
-    bool whole = take_line(s, at, (size_t)(end - from) < s->chunk ? end : from + s->chunk);
+    size_t bytes;
+    const char *line = take_line(s, at, (size_t)(end - from) < s->chunk ? end : from + s->chunk, &bytes);
     s->chunk -= (size_t)(*at - from);
     if (s->chunk == 0) s->state = READ_CHUNK_END;
-    if (!whole) return;
-    read_event(s);
-    s->line_bytes = 0;
+    if (line) read_event(s, line, bytes);
 }
 
 static size_t hex_value(char c)
@@ -223,11 +251,11 @@ static size_t hex_value(char c)
     return (size_t)(c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10) & 15;
 }
 
-static void read_bytes(http_stream *s, const char *at, const char *end)
+static void read_bytes(http_stream *s, char *at, const char *end)
 {
     while (at < end && !s->run->failed) {
         if (s->state == READ_HEAD) {
-            if (take_line(s, &at, end)) read_head(s, at, end);
+            read_head(s, &at, end);
         } else if (s->state == READ_CHUNK) {
             read_data(s, &at, end);
         } else {
@@ -313,6 +341,7 @@ bool bench_http_run(uv_loop_t *loop, const struct sockaddr *server, const load *
     } else {
         (void)snprintf(message, BENCH_MESSAGE_SIZE, "no memory for %zu streams", l->streams);
     }
+    if (run) json_text_release(&run->body);
     free(prompt);
     free(streams);
     free(run);

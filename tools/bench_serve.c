@@ -441,7 +441,7 @@ static int bench_serve(const bench_options *o)
                .crowd_reading = (size_t)o->slow};
     int code = read_streams(&b, o->streams);
     if (code != EXIT_SUCCESS) return code;
-    if (descent_model_open(o->model, &b.model, &status) != DESCENT_OK) {
+    if (descent_model_read(o->model, &b.model, &status) != DESCENT_OK) {
         cli_error("%s", status.message);
         return EXIT_FAILURE;
     }

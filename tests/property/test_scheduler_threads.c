@@ -1,6 +1,6 @@
 /* test_scheduler_threads.c: a scheduler called from many threads at once, some of which cancel what others submitted, with
  * little memory: every generation ends once, whoever was not cancelled has the text it has alone, and the sums add up. The
- * thread sanitizer watches in its build. */
+ * thread sanitizer watches in its build. And what callbacks ask another thread to be told of. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +10,7 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "compare.h"
 #include "example.h"
@@ -116,8 +117,76 @@ static void everybody_at_once(void **state)
     }
 }
 
+/* ---- Telling another thread ---------------------------------------------------------------------------------------- */
+
+enum { TOLD = 30 };
+
+typedef struct teller {
+    descent_scheduler *scheduler;
+    atomic_size_t asked, told, notices, ended;
+} teller;
+
+static void ask(teller *t)
+{
+    (void)atomic_fetch_add(&t->asked, 1);
+    descent_scheduler_notify(t->scheduler);
+}
+
+static bool ask_for_token(void *user, const descent_choice *choice)
+{
+    (void)choice;
+    ask(user);
+    return true;
+}
+
+static void ask_at_end(void *user, const descent_generation_report *report)
+{
+    teller *t = user;
+    (void)report;
+    ask(t);
+    (void)atomic_fetch_add(&t->ended, 1);
+}
+
+static void notice(void *user)
+{
+    teller *t = user;
+    (void)atomic_fetch_add(&t->notices, 1);
+    atomic_store(&t->told, atomic_load(&t->asked));
+}
+
+/* Of everything that was asked for a notice comes, one for several that wait; where nobody wants any, asking does nothing. */
+static void who_asks_is_noticed(void **state)
+{
+    (void)state;
+    for (uint32_t threads = 1; threads <= 3; threads++) {
+        example_wish wish = {.family = family_of(threads), .context = CONTEXT, .count = CONTEXT, .most = 3};
+        example e = example_draw(test_seed(342, threads), &wish);
+        teller t = {.scheduler = NULL};
+        descent_scheduler_options options = {.threads = threads, .notify = threads < 3 ? notice : NULL, .notify_user = &t};
+        descent_status status;
+        assert_int_equal(descent_scheduler_create(e.engine, &options, &t.scheduler, &status), DESCENT_OK);
+        for (size_t n = 0; n < TOLD; n++) {
+            descent_generation *g;
+            descent_generation_options o = {.prompt = e.tokens,
+                                            .prompt_count = 1 + n % 40,
+                                            .limit = n % 20,
+                                            .sampling = descent_sampling_defaults(),
+                                            .calls = {.chosen = ask_for_token, .ended = ask_at_end},
+                                            .user = &t};
+            assert_int_equal(descent_scheduler_submit(t.scheduler, &o, &g, &status), DESCENT_OK);
+        }
+        for (int i = 0; (t.ended < TOLD || (options.notify && t.told < t.asked)) && i < 10000; i++)
+            (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        assert_int_equal(t.ended, TOLD);
+        assert_int_equal(t.told, options.notify ? t.asked : 0);
+        assert_true(t.notices <= t.asked);
+        descent_scheduler_destroy(t.scheduler);
+        example_free(&e);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(everybody_at_once)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(everybody_at_once), cmocka_unit_test(who_asks_is_noticed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

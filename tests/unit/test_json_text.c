@@ -8,6 +8,7 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,16 +82,89 @@ static void reals_are_reals_and_give_floats_back(void **state)
     json_text_release(&out);
 }
 
+/* As printf writes nine digits, with a point; the last digit may be the other neighbour next to a tie. */
+static void reals_are_written_as_printf_writes_them(void **state)
+{
+    (void)state;
+    json_text out = {0};
+    rng r = rng_seeded(2);
+    static const double chosen[] = {1e-4,
+                                    9.9999999949e-5,
+                                    0.00012345,
+                                    0.1,
+                                    0.999999999,
+                                    0.9999999999,
+                                    1,
+                                    9.99999999,
+                                    9.9999999999,
+                                    12.5,
+                                    100,
+                                    123456789,
+                                    99999999,
+                                    99999999.999,
+                                    1e8,
+                                    1e9,
+                                    0.000999999999949,
+                                    65536,
+                                    1e-5,
+                                    3.5e-310,
+                                    1e22,
+                                    0.0625,
+                                    999.9999995};
+    size_t n = sizeof chosen / sizeof *chosen, others = 0;
+    for (size_t i = 0; i < n + 20000; i++) {
+        double value = i < n ? chosen[i] : rng_normal(&r) * pow(10, 6 * rng_normal(&r));
+        for (int sign = -1; sign <= 1; sign += 2) {
+            char printed[40];
+            (void)snprintf(printed, sizeof printed, "%.9g", sign * value);
+            if (!strpbrk(printed, ".e")) strcat(printed, ".0");
+            const char *written = written_real(&out, sign * value);
+            assert_true(fabs(strtod(written, NULL) - sign * value) <= 5.01e-9 * fabs(value) || fabs(value) < 1e-300);
+            others += strcmp(written, printed) != 0;
+        }
+    }
+    assert_int_equal(others, 0); /* none of these is so near to a tie */
+    json_text_release(&out);
+}
+
 static void integers_of_any_size(void **state)
 {
     (void)state;
     json_text out = {0};
     json_text_integer(&out, INT64_MIN);
     json_text_put(&out, " ");
+    json_text_integer(&out, 0);
+    json_text_put(&out, " ");
+    json_text_integer(&out, -10);
+    json_text_put(&out, " ");
     json_text_unsigned(&out, UINT64_MAX);
     json_text_bytes(&out, "", 1);
-    assert_string_equal(out.text, "-9223372036854775808 18446744073709551615");
+    assert_string_equal(out.text, "-9223372036854775808 0 -10 18446744073709551615");
     json_text_release(&out);
+}
+
+/* Behind what is there, or in its place where nothing is; what it came from is empty and goes on. */
+static void moved_text_is_behind_what_is_there(void **state)
+{
+    (void)state;
+    json_text out = {0}, from = {0};
+    json_text_move(&out, &from);
+    for (int i = 0; i < 3; i++) {
+        json_text_put(&from, "abc");
+        json_text_move(&out, &from);
+        assert_int_equal(from.bytes, 0);
+    }
+    assert_int_equal(out.bytes, 9);
+    assert_memory_equal(out.text, "abcabcabc", 9);
+    from.failed = true;
+    json_text_move(&out, &from);
+    assert_true(out.failed && !from.failed);
+    json_text_clear(&out);
+    from.failed = true;
+    json_text_move(&out, &from);
+    assert_true(out.failed && !from.failed);
+    json_text_release(&out);
+    json_text_release(&from);
 }
 
 static void named(const descent_tokenizer *tokenizer, uint32_t token, const char *name, const char *bytes)
@@ -144,7 +218,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strings_come_back),
         cmocka_unit_test(reals_are_reals_and_give_floats_back),
+        cmocka_unit_test(reals_are_written_as_printf_writes_them),
         cmocka_unit_test(integers_of_any_size),
+        cmocka_unit_test(moved_text_is_behind_what_is_there),
         cmocka_unit_test(tokens_have_names),
         cmocka_unit_test(a_logprob_is_always_a_number),
     };

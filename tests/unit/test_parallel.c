@@ -247,6 +247,93 @@ static void others_take_part(void **state)
     team_destroy(t);
 }
 
+/* ---- Errands ----------------------------------------------------------------------------------------------------- */
+
+typedef struct errands {
+    atomic_uint sent, seen, runs;
+    pthread_t master;
+    atomic_bool abroad; /* some were run by others than the master */
+} errands;
+
+static void run_errand(void *user)
+{
+    errands *e = user;
+    if (!pthread_equal(pthread_self(), e->master)) atomic_store(&e->abroad, true);
+    (void)atomic_fetch_add(&e->runs, 1);
+    atomic_store(&e->seen, atomic_load(&e->sent));
+}
+
+/* Until what was sent last is seen: no errand is lost. */
+static void wait_for_errand(errands *e)
+{
+    for (int i = 0; atomic_load(&e->seen) != atomic_load(&e->sent) && i < 10000; i++)
+        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    assert_int_equal(e->seen, e->sent);
+}
+
+static void pause_for(unsigned microseconds)
+{
+    (void)nanosleep(&(struct timespec){.tv_nsec = (long)microseconds * 1000}, NULL);
+}
+
+static void an_errand_of_one_is_a_plain_call(void **state)
+{
+    (void)state;
+    errands e = {.master = pthread_self()};
+    team *t = team_create(1);
+    assert_non_null(t);
+    team_send_errand(t); /* there is none: nothing happens */
+    team_set_errand(t, run_errand, &e);
+    for (unsigned i = 1; i <= 100; i++) {
+        (void)atomic_fetch_add(&e.sent, 1);
+        team_send_errand(t);
+        assert_int_equal(e.seen, i);
+        check_counts(t, 1, 10, 1);
+    }
+    assert_int_equal(e.runs, 100);
+    assert_false(e.abroad);
+    team_destroy(t);
+}
+
+/* Workers that wait, sleep, are about to, or have parts. The pauses go over the time that a worker is awake for. */
+static void no_errand_is_lost_or_run_twice(void **state)
+{
+    (void)state;
+    errands e = {.master = pthread_self()};
+    team *t = team_create(3);
+    assert_non_null(t);
+    team_set_errand(t, run_errand, &e);
+    for (unsigned i = 0; i < 4000; i++) {
+        check_counts(t, 3, 20, 1);
+        if (i % 4 > 0) pause_for(i % 401);
+        (void)atomic_fetch_add(&e.sent, 1);
+        team_send_errand(t);
+        if (i % 3 == 0) check_counts(t, 3, 20, 1);
+        if (i % 2 == 0) wait_for_errand(&e);
+    }
+    wait_for_errand(&e);
+    assert_true(e.runs > 0 && e.runs <= e.sent);
+    if (workers_of(3) > 0) assert_true(e.abroad);
+    team_destroy(t);
+}
+
+static void a_team_leaves_no_errand_undone(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 200; i++) {
+        errands e = {.master = pthread_self()};
+        team *t = team_create(2);
+        assert_non_null(t);
+        team_set_errand(t, run_errand, &e);
+        check_counts(t, 2, 20, 1);
+        (void)atomic_fetch_add(&e.sent, 1);
+        team_send_errand(t);
+        team_destroy(t);
+        assert_int_equal(e.seen, 1);
+        assert_int_equal(e.runs, 1);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -256,6 +343,9 @@ int main(void)
         cmocka_unit_test(a_team_outlives_its_masters),
         cmocka_unit_test(teams_work_side_by_side),
         cmocka_unit_test(others_take_part),
+        cmocka_unit_test(an_errand_of_one_is_a_plain_call),
+        cmocka_unit_test(no_errand_is_lost_or_run_twice),
+        cmocka_unit_test(a_team_leaves_no_errand_undone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,6 +17,7 @@
 
 enum { WRITTEN_AT_ONCE = 512 }; /* tokens with their alternatives */
 enum { SPARE_MOST = 64 << 10 };
+enum { MOST_RESERVED = 128 }; /* tokens of a text that memory is there for before they come */
 /* Of one request's traces: numbers in its answer, and numbers of states kept while they are in flight, which `chunk` rows are.
  */
 static const uint64_t TRACE_MOST_NUMBERS = UINT64_C(1) << 20, TRACE_MOST_STATE_NUMBERS = UINT64_C(1) << 25;
@@ -181,9 +182,12 @@ static bool open_texts(job *j, api_error *error)
         job_text *t = &j->texts[i];
         if (r->states) t->states = states_create(r->model->info, &r->states->choice, r->states->most);
         if (r->states && !t->states) return no_memory(error);
+        size_t limit = request_limit_of(r, t->prompt), at_once = limit < MOST_RESERVED ? limit : MOST_RESERVED;
+        if (r->stream && !record_reserve(&t->record, at_once)) return no_memory(error);
         transcript_options options = {.request = r,
                                       .prompt = t->prompt,
                                       .live = r->stream,
+                                      .at_once = at_once,
                                       .score = ranks(j),
                                       .trace = traces(r) ? &t->trace : NULL,
                                       .states = t->states,

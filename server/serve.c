@@ -383,8 +383,9 @@ static bool start(server *s)
 /* The loop waits for a core until a thread lets go of one, as those that compute do whenever they wait for each other, or until
  * the system's next tick. Else it would stop one of them in the middle of its part, for which all others wait, whenever there
  * is something to say. On a core that is idle it runs at once, as ever. Threads started before this keep what they have. */
-static void give_way(void)
+static void give_way(uint32_t threads)
 {
+    if ((threads ? threads : descent_threads_by_default()) == 1) return; /* it waits for nobody */
 #ifdef SCHED_BATCH
     (void)sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){.sched_priority = 0});
 #endif
@@ -416,7 +417,7 @@ int serve(const serve_options *options, char message[SERVE_MESSAGE_SIZE])
         s.exit_code = EXIT_FAILURE;
         close_listeners(&s);
     }
-    give_way();
+    give_way(options->model.scheduler.threads);
     (void)uv_run(&s.loop, UV_RUN_DEFAULT);
     access_destroy(s.service.access);
     metrics_destroy(s.service.metrics);

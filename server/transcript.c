@@ -8,6 +8,7 @@
 #include <string.h>
 #include <uv.h>
 
+enum { BYTES_A_TOKEN = 4 };    /* of text, in most vocabularies */
 enum { FOLLOWED_TOKENS = 64 }; /* of a prompt's end: more than any character or leading space depends on */
 
 /* ---- Records ----------------------------------------------------------------------------------------------------- */
@@ -29,6 +30,14 @@ void record_release(record *r)
     free(r->pieces);
     free(r->times);
     *r = (record){0};
+}
+
+bool record_reserve(record *r, size_t tokens)
+{
+    size_t bytes = tokens * BYTES_A_TOKEN;
+    return grow(&r->times, r->n_times, tokens, &r->times_room, sizeof *r->times) &&
+           grow(&r->pieces, r->n_pieces, tokens, &r->pieces_room, sizeof *r->pieces) &&
+           grow(&r->text, r->bytes, bytes, &r->text_room, 1);
 }
 
 static bool add_token(record *r, token_entry entry, const token_logprob *top)
@@ -180,6 +189,7 @@ descent_code transcript_open(transcript *t, const transcript_options *options, d
         t->tracer = tracer_create(&t->trace_options);
         if (!t->tracer) code = DESCENT_NO_MEMORY;
     }
+    if (code == DESCENT_OK && options->live && !record_reserve(&t->ready, options->at_once)) code = DESCENT_NO_MEMORY;
     if (code == DESCENT_OK && transcript_reads_prompt(t) &&
         !add_token(&t->held, entry_without_logprob(t, prompt_of(t)->tokens[0]), NULL))
         code = DESCENT_NO_MEMORY;

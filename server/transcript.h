@@ -43,12 +43,15 @@ typedef struct record {
 } record;
 
 void record_release(record *r);
+/* Room for the text of so many tokens more, so that who adds it need not ask for memory. False without memory. */
+bool record_reserve(record *r, size_t tokens);
 void record_clear(record *r); /* nothing in it; its memory stays */
 
 typedef struct transcript_options {
     const generation_request *request;
     size_t prompt;               /* which of its prompts */
     bool live;                   /* what comes is taken as it comes; otherwise once, at the end */
+    size_t at_once;              /* of a live one: tokens that there is room for from the start */
     bool score;                  /* logprobs of tokens are needed though none are asked for */
     const tracer_options *trace; /* copied; NULL: none */
     states_record *states;       /* of x and g that are gathered; NULL: none */

@@ -70,6 +70,17 @@ class Stream:
         return self.got.decode(errors="replace")  # a character may lie in two chunks of the transfer
 
 
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="a policy of Linux")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_http_gives_way_to_threads_that_wait_for_each_other(serve, shipped, threads):
+    server = serve([shipped(NAME)], "--threads", str(threads))
+    assert server.ask("/v1/completions", SHORT)[0] == 200
+    loop = server.process.pid
+    policies = {int(task): os.sched_getscheduler(int(task)) for task in os.listdir(f"/proc/{loop}/task")}
+    assert policies.pop(loop) == (os.SCHED_BATCH if threads > 1 else os.SCHED_OTHER)
+    assert policies and set(policies.values()) == {os.SCHED_OTHER}
+
+
 def message(server, words):
     """The message of the first line with these words, once it is there."""
     server.until(lambda: any(words in line for line in server.log), f"no line with {words}")

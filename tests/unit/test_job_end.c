@@ -145,18 +145,18 @@ static void a_job_is_not_freed_while_it_is_listed(void **state)
     server s = {0};
     model_set models = served_open();
     served_model *chars = served_find(&models, "chars");
-    assert_int_equal(
-        descent_scheduler_create(chars->model, &(descent_scheduler_options){.threads = 1}, &chars->scheduler, &status),
-        DESCENT_OK);
     const service_options options = {
         .limits = request_limits_defaults(), .max_body = 1 << 20, .max_queue = 8, .request_seconds = 600, .stall_seconds = 30};
-    s.service = (service){.loop = &s.loop, .options = &options, .state = SERVICE_READY, .models = models};
+    s.service = (service){.loop = &s.loop, .options = &options, .state = SERVICE_READY};
     s.service.access = access_create(&(access_options){.loopback = true}, message);
     s.service.metrics = metrics_create(service_endpoints);
     (void)uv_loop_init(&s.loop);
     (void)uv_async_init(&s.loop, &s.over, on_over);
     s.over.data = &s;
     assert_int_equal(jobs_open(&s.service), 0);
+    descent_scheduler_options scheduler = {.threads = 1, .notify = job_queue_wake, .notify_user = s.service.ready};
+    assert_int_equal(descent_scheduler_create(chars->model, &scheduler, &chars->scheduler, &status), DESCENT_OK);
+    s.service.models = models;
     http_options http = http_options_defaults();
     http.port = 0;
     http_handler handler = service_handler(&s.service);
@@ -172,6 +172,7 @@ static void a_job_is_not_freed_while_it_is_listed(void **state)
     descent_scheduler_destroy(chars->scheduler);
     access_destroy(s.service.access);
     metrics_destroy(s.service.metrics);
+    json_text_release(&s.service.spare);
     served_close(&models);
 
     assert_non_null(strstr(v.answer, "\"finish_reason\":\"length\""));

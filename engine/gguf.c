@@ -587,7 +587,9 @@ descent_code gguf_read(const char *path, gguf_file **file, descent_status *statu
                             "'%s' has %zu bytes, which the memory of this machine, %llu, has no room for", path, bytes,
                             (unsigned long long)machine);
     }
-    memory_is_large(memory, bytes);
+#ifdef MADV_HUGEPAGE
+    (void)madvise(memory, bytes, MADV_HUGEPAGE); /* megabytes that every token walks through */
+#endif
     code = read_all(path, descriptor, memory, bytes, status);
     (void)close(descriptor);
     if (!code) return open_bytes(memory, bytes, memory, file, status);

@@ -39,7 +39,7 @@ struct team {
     void *errand_user;
     _Alignas(LINE) atomic_uint phase;
     atomic_bool leaving, errand_waits;
-    atomic_uint asleep;
+    atomic_uint asleep, awake;
     _Alignas(LINE) atomic_uint inside; /* workers that may be taking parts */
     pthread_mutex_t lock;              /* for sleeping only */
     pthread_cond_t called;
@@ -75,6 +75,7 @@ team *team_create(unsigned threads)
     atomic_init(&t->leaving, false);
     atomic_init(&t->errand_waits, false);
     atomic_init(&t->asleep, 0);
+    atomic_init(&t->awake, 0);
     atomic_init(&t->inside, 0);
     (void)pthread_mutex_init(&t->lock, NULL);
     (void)pthread_cond_init(&t->called, NULL);
@@ -109,8 +110,7 @@ static uint64_t nanoseconds(void)
 /* Whoever comes first runs it. */
 static void take_errand(team *t)
 {
-    if (atomic_load_explicit(&t->errand_waits, memory_order_relaxed) && atomic_exchange(&t->errand_waits, false))
-        t->errand(t->errand_user);
+    if (atomic_load(&t->errand_waits) && atomic_exchange(&t->errand_waits, false)) t->errand(t->errand_user);
 }
 
 /* There is a phase other than `done`, or the team parts. */
@@ -120,15 +120,17 @@ static bool called(team *t, unsigned done)
     return (phase % 2 == 1 && phase != done) || atomic_load(&t->leaving);
 }
 
-/* Counts itself asleep before it looks for an errand a last time, as the master sends one before it looks who sleeps. */
+/* Is awake no more before it looks for an errand a last time, as the master sends one before it looks who is awake. */
 static void sleep_until_called(team *t, unsigned done)
 {
-    (void)atomic_fetch_add(&t->asleep, 1);
+    (void)atomic_fetch_sub(&t->awake, 1);
     take_errand(t);
     (void)pthread_mutex_lock(&t->lock);
+    (void)atomic_fetch_add(&t->asleep, 1);
     while (!called(t, done)) (void)pthread_cond_wait(&t->called, &t->lock);
     (void)atomic_fetch_sub(&t->asleep, 1);
     (void)pthread_mutex_unlock(&t->lock);
+    (void)atomic_fetch_add(&t->awake, 1);
 }
 
 static void wait_until_called(team *t, unsigned done)
@@ -171,6 +173,7 @@ static void take_parts(team *t, unsigned thread)
 static void stand_by(team *t, unsigned thread)
 {
     unsigned done = 0;
+    (void)atomic_fetch_add(&t->awake, 1); /* OpenMP may have made fewer threads than it was asked for */
     while (true) {
         wait_until_called(t, done);
         unsigned phase = atomic_load(&t->phase);
@@ -263,5 +266,5 @@ void team_send_errand(team *t)
 {
     if (!t->errand) return;
     atomic_store(&t->errand_waits, true);
-    if (!t->started || atomic_load(&t->asleep) == t->workers) take_errand(t);
+    if (atomic_load(&t->awake) == 0) take_errand(t);
 }

@@ -5,9 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-
-enum { LINE = 64, LARGE = 2 << 20 }; /* bytes of a cache line, and of the system's large pages */
 
 descent_code descent_fail(descent_status *status, descent_code code, const char *format, ...)
 {
@@ -32,24 +29,13 @@ descent_code descent_ok(descent_status *status)
     return DESCENT_OK;
 }
 
-void memory_is_large(void *memory, size_t bytes)
-{
-#ifdef MADV_HUGEPAGE
-    (void)madvise(memory, bytes, MADV_HUGEPAGE); /* as good without */
-#else
-    (void)memory;
-    (void)bytes;
-#endif
-}
-
 void *descent_alloc(size_t count, size_t size)
 {
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes) || bytes > (size_t)1 << 47) return NULL;
-    size_t unit = bytes >= LARGE ? LARGE : LINE, rounded = (bytes + unit - 1) & ~(unit - 1);
-    void *memory = aligned_alloc(unit, rounded ? rounded : unit);
-    if (memory && unit == LARGE) memory_is_large(memory, rounded);
-    if (memory) memset(memory, 0, rounded ? rounded : unit);
+    size_t rounded = (bytes + 63) & ~(size_t)63;
+    void *memory = aligned_alloc(64, rounded ? rounded : 64);
+    if (memory) memset(memory, 0, rounded ? rounded : 64);
     return memory;
 }
 

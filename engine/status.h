@@ -16,8 +16,4 @@ descent_code descent_ok(descent_status *status);
  * does not fit; the caller reports. */
 void *descent_alloc(size_t count, size_t size);
 
-/* Has the system take large pages for memory that is not used yet and begins on a page, where it has any: who walks through
- * megabytes finds them faster, and equally fast in every process. */
-void memory_is_large(void *memory, size_t bytes);
-
 #endif

@@ -115,9 +115,8 @@ void http_add_header(http_request *request, const char *name, const char *value)
 void http_reply(http_request *request, unsigned status, const char *content_type, const char *body, size_t bytes);
 /* Status 200 and headers of text/event-stream go out now, with a first comment. */
 void http_stream_start(http_request *request);
-/* After that: status and headers wait until http_stream_let_go, so that what is written before leaves with them, or for the
- * fifth of a second that the system holds what a socket sends; behind TLS, and mostly with a connection's first stream, they do
- * not wait. What is written does, until it is let go of or the stream ends. */
+/* After that: they wait until http_stream_let_go, or for the fifth of a second that the system holds what a socket sends, so
+ * that what is written before leaves with them. Behind TLS, and mostly with a connection's first stream, they do not wait. */
 void http_stream_hold(http_request *request);
 void http_stream_let_go(http_request *request);
 /* Appends bytes, copied; memory grows as the reader is slow, so the writer bounds what it writes. */

@@ -141,7 +141,7 @@ static ssize_t read_stream(void *user, uint64_t position, char *out, size_t most
     http_request *request = user;
     (void)position;
     if (request->gone) return close_connection(request, MHD_CONTENT_READER_END_WITH_ERROR);
-    size_t bytes = request->held ? 0 : request->pending_end - request->pending_at;
+    size_t bytes = request->pending_end - request->pending_at;
     if (bytes) {
         if (bytes > most) bytes = most;
         memcpy(out, request->pending + request->pending_at, bytes);
@@ -195,7 +195,7 @@ void http_stream_let_go(http_request *request)
 {
     if (!request->held) return;
     request->held = false;
-    http_wake(request); /* what waits, the head at least, goes out */
+    if (request->suspended) http_stream_cork(request, false);
 }
 
 /* Makes room for `bytes` more behind pending_end. */
@@ -253,7 +253,6 @@ static void finish(http_request *request, bool *how)
 {
     if (request->kind != HTTP_STREAM || request->gone || request->ended || request->aborted) return;
     *how = true;
-    request->held = false;
     if (request->queued) http_connection_watch(request->connection, false);
     http_wake(request);
 }

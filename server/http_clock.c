@@ -23,7 +23,6 @@ static void keep_stream_alive(http_connection *connection)
     uint64_t most = http_milliseconds(connection->server->options.keepalive_seconds);
     uint64_t quiet = uv_now(connection->server->loop) - request->last_write;
     if (quiet >= most) {
-        http_stream_let_go(request);
         http_stream_comment(request);
         quiet = 0;
     }

@@ -331,6 +331,7 @@ static enum MHD_Result body_complete(http_request *request)
         request->completed = true;
         http_connection_phase(connection, HTTP_ANSWERING);
         const http_handler *handler = &connection->server->handler;
+        if (!strcmp(request->method, "GET")) http_requests_done(connection->server); /* it may ask what came before it */
         if (request->kind == HTTP_NO_ANSWER) handler->complete(handler->user, request);
     }
     if (request->gone) return MHD_NO;

@@ -113,9 +113,9 @@ static void advance(uv_timer_t *timer)
     if (!s->closing && idle && s->service.state == SERVICE_REFUSING) close_listeners(s);
     if (!s->closing || !idle || s->listeners || s->over) return;
     s->over = true;
+    close_timers(s);                  /* a signal ends the process from here on */
     models_close(&s->service.models); /* whose schedulers wake the queue of jobs */
     jobs_close(&s->service);
-    close_timers(s);
 }
 
 static void on_drained(service *drained)
@@ -387,6 +387,7 @@ static void give_way(uint32_t threads)
 {
     if ((threads ? threads : descent_threads_by_default()) == 1) return; /* it waits for nobody */
 #ifdef SCHED_BATCH
+    if (sched_getscheduler(0) != SCHED_OTHER) return; /* whoever started us has chosen */
     (void)sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){.sched_priority = 0});
 #endif
 }

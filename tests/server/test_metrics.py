@@ -2,10 +2,12 @@
 import json
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from conftest import open_stream, request
@@ -116,6 +118,23 @@ def endpoint(path):
     if path.startswith("/v1/models/"):
         return "/v1/models/{id}"
     return "other" if path == "/nowhere" else path
+
+
+def test_a_request_is_counted_before_the_next_one_is_answered(serve, shipped):
+    """Two that come together, over and over: the second tells of the first."""
+    server = serve([shipped(MODEL)])
+    where = urlsplit(server.url)
+    ask = b"".join(b"GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % path for path in (b"/props", b"/metrics"))
+    with socket.create_connection((where.hostname, where.port), timeout=60) as wire, wire.makefile("rb") as answers:
+        for count in range(1, 6):
+            wire.sendall(ask)
+            bodies = []
+            for _ in range(2):
+                head = b""
+                while not head.endswith(b"\r\n\r\n"):
+                    head += answers.readline()
+                bodies.append(answers.read(int(re.search(rb"(?i)content-length: (\d+)", head)[1])).decode())
+            assert f'descent_requests_total{{endpoint="/props",code="200"}} {count}\n' in bodies[1]
 
 
 def test_metrics_and_log_say_the_same(asked):

@@ -178,7 +178,8 @@ Observer = CFUNCTYPE(None, c_void_p, POINTER(Observation))
 
 
 class SchedulerOptions(Structure):
-    _fields_ = [("cache", CacheOptions), ("threads", c_uint32), ("chunk", c_uint32), ("max_running", c_uint32)]
+    _fields_ = [("cache", CacheOptions), ("threads", c_uint32), ("chunk", c_uint32), ("max_running", c_uint32),
+                ("notify", CFUNCTYPE(None, c_void_p)), ("notify_user", c_void_p)]
 
 
 class Choice(Structure):
@@ -404,6 +405,7 @@ FUNCTIONS = {
     "descent_scheduler_destroy": (None, [_handle]),
     "descent_scheduler_submit": (c_int, [_handle, POINTER(GenerationOptions), _out, _status]),
     "descent_generation_cancel": (None, [_handle]),
+    "descent_scheduler_notify": (None, [_handle]),
     "descent_scheduler_describe": (SchedulerState, [_handle]),
     "descent_model_count": (c_int, [_handle, POINTER(ModelCost), _status]),
     "descent_cost_token": (TokenCost, [POINTER(ModelCost), Depth, c_uint64]),

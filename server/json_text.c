@@ -81,13 +81,11 @@ void json_text_integer(json_text *out, int64_t value)
 
 void json_text_unsigned(json_text *out, uint64_t value)
 {
-    char digits[20];
-    size_t at = sizeof digits;
-    do {
-        digits[--at] = (char)('0' + value % 10);
-        value /= 10;
-    } while (value > 0);
-    json_text_bytes(out, digits + at, sizeof digits - at);
+    size_t count = 1;
+    for (uint64_t rest = value / 10; rest > 0; rest /= 10) count++;
+    if (!json_text_reserve(out, count)) return;
+    out->bytes += count;
+    for (char *to = out->text + out->bytes; count > 0; count--, value /= 10) *--to = (char)('0' + value % 10);
 }
 
 /* 1e-4 <= value < 1e8 without an exponent, for which printf takes five times as long. Where what stands behind the ninth digit

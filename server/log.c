@@ -59,16 +59,15 @@ static void put_text(line *l, const char *text)
     put_bytes(l, text, strlen(text));
 }
 
-/* At least so many digits, as long as that is no more than a number has. */
+/* At least so many digits; none where the line has no room for all. */
 static void put_digits(line *l, uint64_t value, size_t least)
 {
-    char digits[20];
-    size_t at = sizeof digits;
-    while (value > 0 || sizeof digits - at < least) {
-        digits[--at] = (char)('0' + value % 10);
-        value /= 10;
-    }
-    put_bytes(l, digits + at, sizeof digits - at);
+    size_t count = 1;
+    for (uint64_t rest = value / 10; rest > 0; rest /= 10) count++;
+    if (count < least) count = least;
+    if (count > sizeof l->text - 2 - l->bytes) return;
+    for (size_t i = count; i > 0; i--, value /= 10) l->text[l->bytes + i - 1] = (char)('0' + value % 10);
+    l->bytes += count;
 }
 
 /* ,"key": */

@@ -266,6 +266,9 @@ def test_runs_end_in_an_index_that_the_engine_agrees_with(tmp_path, monkeypatch,
     for run, entry in zip(TINY, entries):
         model, trained = tmp_path / "to" / entry["file"], finished.Finished(str(tmp_path / "runs" / run.name))
         assert entry["parameters"] == trained.model.count() + sum(t.numel() for t in trained.model.frozen().values())
+        for weights in trained.model.parameters.values():  # of what the file holds: where two answers are nearly alike it decides
+            if weights.dim() > 1:
+                weights.data.copy_(weights.data.half())
         assert entry["weights"] == "F16" and entry["seconds"] > 0 and entry["family"] == run.settings.model
         assert entry["training_tokens"] == 4 * 12 * run.settings.block
         if run.settings.listops:

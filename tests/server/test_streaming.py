@@ -247,6 +247,7 @@ def test_who_leaves_frees_its_rows(serve, made, how, stream):
     server.until(lambda: server.metric("descent_requests_waiting") == 1, "the next one does not begin")
     leave(waiting, how)
     server.idle()
+    server.until(lambda: len(lines(server)) == 3, "a request is not logged")  # which is behind the freeing of its rows
     assert [line["finish"] for line in lines(server)] == ["cancelled"] * 3
     reply = server.json("/v1/completions", {"model": "slow", "prompt": "ab", "max_tokens": 1})
     assert reply["usage"]["completion_tokens"] == 1

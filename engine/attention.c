@@ -22,7 +22,7 @@ size_t runs_make(const tile *t, bool strict, run *runs)
 size_t runs_work(const run *runs, size_t n)
 {
     size_t work = 0;
-    for (size_t i = 0; i < n; i++) work += 2 * runs[i].n * runs[i].longest;
+    for (size_t i = 0; i < n; i++) work += 2 * (runs[i].n + READING) * runs[i].longest;
     return work;
 }
 

@@ -25,7 +25,7 @@ typedef struct run {
 /* Cuts the tile into runs; row i sees position + 1 - strict tokens. `runs` has room for tile->n. Returns their number. */
 size_t runs_make(const tile *t, bool strict, run *runs);
 
-/* Multiply-adds of scores and sums over the runs, per column of a slot. */
+/* Work of scores and sums over the runs, per column of a slot. */
 size_t runs_work(const run *runs, size_t n);
 
 /* scores[m][j] (+)= q_m . (columns offset .. offset+width of token j's slot), j < longest. */

@@ -89,9 +89,12 @@ void tile_project(const tile *t, const matrix *w, const float *bias, const float
 /* Y = U W. */
 void tile_project_back(const tile *t, const matrix *w, const float *u, size_t u_stride, float *y, size_t y_stride, bool add);
 
-/* part(arg, i, thread) for every i below n, on the team's threads where so many multiply-adds of floats (an exponential is
- * some 20) are worth sharing, else in order. */
-void tile_each(const tile *t, size_t n, size_t multiply_adds, team_part part, const void *arg);
+/* Work is counted in multiply-adds of floats: an exponential is some 20, and a weight or key that is read once for all rows
+ * that it meets READING. */
+enum { READING = 3 };
+
+/* part(arg, i, thread) for every i below n, on the team's threads where that much work is worth sharing, else in order. */
+void tile_each(const tile *t, size_t n, size_t work, team_part part, const void *arg);
 
 /* How many of n parts of equal work the busiest thread does, and whether the team is busy most of that time. */
 size_t tile_rounds(const tile *t, size_t n);
@@ -113,9 +116,9 @@ typedef struct hidden_sum {
     float *out, *scratch;
 } hidden_sum;
 
-/* Fills all `hidden` units, of `multiply_adds` in all for the tile, and forms the sums. */
-void tile_hidden(const tile *t, size_t hidden, size_t multiply_adds, hidden_units units, const void *arg,
-                 const hidden_sum *sums, size_t n_sums);
+/* Fills all `hidden` units, which is that much work for the tile, and forms the sums. */
+void tile_hidden(const tile *t, size_t hidden, size_t work, hidden_units units, const void *arg, const hidden_sum *sums,
+                 size_t n_sums);
 
 /* For parts of a tile's work: rows [first, last) of a product, with their bias (or NULL), on the calling thread. */
 void tile_project_rows(const tile *t, const matrix *w, const float *bias, const float *x, size_t x_stride, float *y,
@@ -124,7 +127,7 @@ void tile_project_rows(const tile *t, const matrix *w, const float *bias, const 
 /* Bytes of memory that a product with W reads. */
 size_t matrix_bytes(const matrix *w);
 
-/* Multiply-adds of a product with the tile's rows, in those of floats: small integers are faster. */
+/* Work of a product with the tile's rows: small integers are faster than floats. */
 size_t tile_product_work(const tile *t, const matrix *w);
 
 /* Copies the rows' states into X, with their interventions on x; puts the next states back. A row whose next state is not

@@ -8,17 +8,19 @@
 
 /* ---- Products -------------------------------------------------------------------------------------------------- */
 
-/* Sharing costs a fraction of a microsecond: less than this is done before another thread has looked. */
-enum { WORTH_SHARING = 1 << 16, PARTS_A_THREAD = 4 };
+/* Sharing costs a fraction of a microsecond, what the other threads hand over goes from one core's cache to another's, and
+ * narrow parts leave the kernels' widest loops unused: less than this is done sooner by one thread. Of what is shared a part is
+ * no less than LEAST_PART. */
+enum { WORTH_SHARING = 1 << 18, LEAST_PART = 1 << 15, PARTS_A_THREAD = 4 };
 
-static bool worth_sharing(const tile *t, size_t multiply_adds)
+static bool worth_sharing(const tile *t, size_t work)
 {
-    return multiply_adds >= WORTH_SHARING && team_threads(t->team) > 1;
+    return work >= WORTH_SHARING && team_threads(t->team) > 1;
 }
 
-void tile_each(const tile *t, size_t n, size_t multiply_adds, team_part part, const void *arg)
+void tile_each(const tile *t, size_t n, size_t work, team_part part, const void *arg)
 {
-    if (worth_sharing(t, multiply_adds))
+    if (worth_sharing(t, work))
         team_share(t->team, n, part, arg);
     else
         for (size_t i = 0; i < n; i++) part(arg, i, 0);
@@ -42,14 +44,14 @@ size_t matrix_bytes(const matrix *w)
 
 size_t tile_product_work(const tile *t, const matrix *w)
 {
-    return w->rows * w->cols * t->n / (w->type >= NUMBER_Q8_0 ? 4 : 1);
+    return w->rows * w->cols * (t->n + READING) / (w->type >= NUMBER_Q8_0 ? 4 : 1);
 }
 
 /* How many parts n outputs that are cut at multiples of `cut` are shared in. */
-static size_t parts_of(const tile *t, size_t n, size_t cut, size_t multiply_adds)
+static size_t parts_of(const tile *t, size_t n, size_t cut, size_t work)
 {
-    if (!worth_sharing(t, multiply_adds)) return 1;
-    size_t cuts = (n + cut - 1) / cut, by_work = multiply_adds / (WORTH_SHARING / 2);
+    if (!worth_sharing(t, work)) return 1;
+    size_t cuts = (n + cut - 1) / cut, by_work = work / LEAST_PART;
     size_t parts = PARTS_A_THREAD * (size_t)team_threads(t->team);
     if (parts > by_work) parts = by_work;
     return parts < cuts ? parts : cuts;
@@ -217,12 +219,12 @@ static void hidden_outputs(const void *arg, size_t i, unsigned thread)
     }
 }
 
-void tile_hidden(const tile *t, size_t hidden, size_t multiply_adds, hidden_units units, const void *arg,
-                 const hidden_sum *sums, size_t n_sums)
+void tile_hidden(const tile *t, size_t hidden, size_t work, hidden_units units, const void *arg, const hidden_sum *sums,
+                 size_t n_sums)
 {
     hidden_pass p = {.t = t, .hidden = hidden, .units = units, .arg = arg, .sums = sums, .n_sums = n_sums};
     size_t groups = (hidden + PRODUCT_GROUP - 1) / PRODUCT_GROUP, block = t->n * t->work->wide_stride;
-    if (!worth_sharing(t, multiply_adds)) {
+    if (!worth_sharing(t, work)) {
         for (size_t group = 0; group < groups; group++) {
             units(t, arg, group * PRODUCT_GROUP, group_end(&p, group));
             for (size_t k = 0; k < n_sums; k++) {
@@ -237,7 +239,7 @@ void tile_hidden(const tile *t, size_t hidden, size_t multiply_adds, hidden_unit
             for (size_t group = 1; group < groups; group++)
                 add_rows(t, sums[k].scratch + (group - 1) * block, 0, outputs(&sums[k]), sums[k].out);
     } else {
-        p.parts = parts_of(t, hidden, PRODUCT_CUT, multiply_adds);
+        p.parts = parts_of(t, hidden, PRODUCT_CUT, work);
         team_share(t->team, p.parts, hidden_part, &p);
         for (p.sum = 0; p.sum < n_sums; p.sum++) {
             const hidden_sum *s = &sums[p.sum];

@@ -61,7 +61,8 @@ def test_everything_is_there_from_the_start(serve, shipped):
 
 def test_admin_port_has_them_too(serve, shipped):
     server = serve([shipped(MODEL)], "--admin-listen", "127.0.0.1:0")
-    port = next(m.group(1) for line in server.log if (m := re.search(r"also on port (\d+)", line)))
+    server.until(lambda: "also on port" in "\n".join(server.log), "no line names the port")
+    port = re.search(r"also on port (\d+)", "\n".join(server.log)).group(1)
     main = scrape(server)[1]
     server.url = f"http://127.0.0.1:{port}"
     assert scrape(server)[1].keys() == main.keys()

@@ -88,16 +88,22 @@ void json_text_unsigned(json_text *out, uint64_t value)
     for (char *to = out->text + out->bytes; count > 0; count--, value /= 10) *--to = (char)('0' + value % 10);
 }
 
-/* 1e-4 <= value < 1e8 without an exponent, for which printf takes five times as long. Where what stands behind the ninth digit
- * is next to a tie that digit may be the other neighbour: floats lie farther apart. */
-static void put_plain(json_text *out, double value)
+/* Where it has no exponent: printf takes five times as long. False, and nothing is written, where it has one or what stands
+ * behind the ninth digit is so near to a tie that rounding the product may decide it. */
+static bool put_plain(json_text *out, double value)
 {
     static const double tens[] = {1e-4, 1e-3, 1e-2, 1e-1, 1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12};
     static const double *const ten_to = tens + 4;
     char digits[DIGITS];
     int before = -3, last = DIGITS; /* digits before the point; where negative, zeros behind it */
-    while (value >= ten_to[before]) before++;
-    uint64_t number = (uint64_t)(value * ten_to[DIGITS - before] + 0.5);
+    double size = fabs(value);
+    if (!(size >= 1e-4 && size < 1e8)) return false;
+    while (size >= ten_to[before]) before++;
+    double nine = size * ten_to[DIGITS - before];
+    uint64_t number = (uint64_t)nine;
+    double behind = nine - (double)number;
+    if (fabs(behind - 0.5) < 1e-6) return false; /* the product is off by 1e-7 at most */
+    number += behind > 0.5;
     if (number == 1000000000) {
         number /= 10;
         before++;
@@ -105,20 +111,17 @@ static void put_plain(json_text *out, double value)
     for (int i = DIGITS - 1; i >= 0; i--, number /= 10) digits[i] = (char)('0' + number % 10);
     while (last > 1 && last > before && digits[last - 1] == '0') last--;
     int split = before > 0 ? before : 0;
+    if (value < 0) json_text_bytes(out, "-", 1);
     json_text_bytes(out, before > 0 ? digits : "0", before > 0 ? (size_t)before : 1);
     json_text_bytes(out, ".000", before < 0 ? (size_t)(1 - before) : 1);
     json_text_bytes(out, last > split ? digits + split : "0", last > split ? (size_t)(last - split) : 1);
+    return true;
 }
 
 void json_text_real(json_text *out, double value)
 {
     char digits[32];
-    double size = fabs(value);
-    if (size >= 1e-4 && size < 1e8) {
-        if (value < 0) json_text_bytes(out, "-", 1);
-        put_plain(out, size);
-        return;
-    }
+    if (put_plain(out, value)) return;
     if (!isfinite(value)) {
         json_text_put(out, "null");
         return;

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import test from "node:test";
-import { alert, given, inFrontOf, KEY, model, open, pane, PHONE, says, serious, textOf } from "./support.mjs";
+import { alert, given, handOver, inFrontOf, KEY, model, open, pane, PHONE, says, serious, textOf } from "./support.mjs";
 
 const VIEWS = [["Playground", "#prompt"], ["Energy map", "#map-text"], ["Scaling", "#scaling-text"], ["Server", ".cards"]];
 
@@ -106,16 +106,16 @@ test("a server with keys is used with one", async (t) => {
   assert.equal(await page.evaluate(() => sessionStorage.length + localStorage.length), 0);
 });
 
+function refuseKey(response) {
+  response.writeHead(401, { "content-type": "application/json" });
+  response.end('{"error": {"message": "the API key is none of this server\'s", "type": "authentication_error", "param": null, "code": "invalid_api_key"}}');
+}
+
 test("a key that is withdrawn is asked for again", async (t) => {
   let valid = true;
-  const refuse = (request, response, body, url = given("DESCENT_URL")) => {
-    if (!valid) {
-      response.writeHead(401, { "content-type": "application/json" });
-      return response.end('{"error": {"message": "the API key is none of this server\'s", "type": "authentication_error", "param": null, "code": "invalid_api_key"}}');
-    }
-    return fetch(url + request.url).then(async (answer) => response.end(await answer.text()));
-  };
-  const { url } = await inFrontOf({ "/v1/models": refuse, "/props": refuse, "/v1/completions": refuse });
+  const answer = (request, response, body, url = given("DESCENT_URL")) =>
+    valid ? fetch(url + request.url).then(async (passed) => response.end(await passed.text())) : refuseKey(response);
+  const { url } = await inFrontOf({ "/v1/models": answer, "/props": answer, "/v1/completions": answer });
   const page = await open(t, { url });
   await page.locator("#prompt").waitFor();
   valid = false;
@@ -123,6 +123,35 @@ test("a key that is withdrawn is asked for again", async (t) => {
   await says(alert(page), /none of this server's.*invalid_api_key/);
   await page.getByLabel("API key").waitFor();
   assert.ok(await page.getByRole("button", { name: "Generate" }).isEnabled());
+});
+
+test("what the server says of a key does not count for the next one", async (t) => {
+  const late = handOver(); // answers that the test gives
+  const { url } = await inFrontOf({
+    "/v1/models": async (request, response) => {
+      if (request.headers.authorization) response.end(await (await fetch(given("DESCENT_URL") + request.url)).text());
+      else late.give(response);
+    },
+    "/v1/completions": (request, response) => late.give(response),
+  });
+  const page = await open(t, { url });
+  const use = async (key) => {
+    await page.getByRole("button", { name: "Key", exact: true }).click();
+    await page.getByLabel("API key").fill(key);
+    await page.getByRole("button", { name: "Use key" }).click();
+    await says(page.locator(".state"), "ready");
+  };
+  const first = await late.take();
+  await use("one"); // while the question without a key has no answer
+  refuseKey(first);
+  await page.getByLabel("Compare two T").uncheck();
+  await page.getByRole("button", { name: "Generate" }).click();
+  const second = await late.take();
+  await use("two");
+  refuseKey(second);
+  await says(alert(page), "invalid_api_key"); // which is true of that text
+  await says(page.locator(".state"), "ready");
+  assert.equal(await page.getByRole("status").filter({ hasText: "key" }).count(), 0);
 });
 
 test("a server that loads is waited for", async (t) => {

@@ -340,7 +340,10 @@ test("an error in a stream, and an end without [DONE], are told", async (t) => {
   await settled(page);
   await generate(page).click();
   await page.waitForFunction(() => !document.querySelector(".problem"));
+  await says(shownText(page, 2), "Once \u00e9"); // of this run: the page says no problem
+  await settled(page);
   assert.equal(await textOf(page, 2), "Once \u00e9");
+  assert.equal(await alert(page).count(), 0);
 });
 
 test("an answer that is not the server's own is told as what it is", async (t) => {

@@ -27,6 +27,7 @@ export function setKey(text) {
   } catch {
     // kept in memory
   }
+  connection.set("connecting");
   connect();
 }
 
@@ -39,14 +40,15 @@ export class ApiError extends Error {
   }
 }
 
-function refusal(status, reason, text) {
+// `used` is the key that was sent: what the server says of it counts only until the user gives another.
+function refusal(status, reason, text, used) {
   let error = null;
   try {
     ({ error } = JSON.parse(text));
   } catch {
     // not from the server itself: a proxy's page
   }
-  if (status === 401) connection.set("key");
+  if (status === 401 && used === key.value) connection.set("key");
   const message = error?.message ?? `the server answered ${status} ${reason}`.trim();
   return new ApiError("refused", message, { status, code: error?.code, param: error?.param });
 }
@@ -70,6 +72,7 @@ function cut() {
 
 // The answer, whose status is 200. A GET, or a POST of `body`.
 export async function request(path, { body, signal } = {}) {
+  const used = key.value;
   const init = { method: body === undefined ? "GET" : "POST", headers: headersFor(body), signal, cache: "no-store" };
   if (body !== undefined) init.body = JSON.stringify(body);
   let answer;
@@ -79,7 +82,7 @@ export async function request(path, { body, signal } = {}) {
     throw signal?.aborted ? error : unreachable();
   }
   if (answer.ok) return answer;
-  throw refusal(answer.status, answer.statusText, await answer.text().catch(() => ""));
+  throw refusal(answer.status, answer.statusText, await answer.text().catch(() => ""), used);
 }
 
 export async function json(path, how) {
@@ -94,6 +97,7 @@ export async function json(path, how) {
 // The lines of an answer as they come; an end that is none is thrown. By XMLHttpRequest: fetch throws away what has just arrived
 // when a connection ends without its last chunk, and that is how a stream ends behind the event that says what went wrong.
 async function* lines(path, body, signal) {
+  const used = key.value;
   const ask = new XMLHttpRequest();
   const ready = [];
   let read = 0; // characters of the answer
@@ -129,7 +133,7 @@ async function* lines(path, body, signal) {
     }
     if (end === "abort") throw signal.reason;
     if (end === "error") throw status ? cut() : unreachable();
-    if (status !== 200) throw refusal(status, ask.statusText, ask.responseText);
+    if (status !== 200) throw refusal(status, ask.statusText, ask.responseText, used);
   } finally {
     signal.removeEventListener("abort", abort);
     if (!end) ask.abort();
@@ -152,29 +156,31 @@ export async function* stream(path, body, signal) {
 // ---- Whether the server is there ------------------------------------------------------------------------------------
 
 let retry = 0;
-let asking = false;
+let asked = null; // the AbortController of the question under way
 
-// Asks what is served; as long as nobody answers, or models are loading, again in a while.
+// Asks what is served, and forgets a question that was under way, perhaps with another key; as long as nobody answers, or models
+// are loading, again in a while.
 export async function connect() {
-  if (asking) return;
-  asking = true;
+  asked?.abort();
+  const { signal } = (asked = new AbortController());
   clearTimeout(retry);
+  let state = "ready";
   try {
-    const [list, limits] = await Promise.all([json("v1/models"), json("props")]);
+    const [list, limits] = await Promise.all([json("v1/models", { signal }), json("props", { signal })]);
+    if (signal.aborted) return;
     models.set(list.data);
     props.set(limits);
-    connection.set("ready");
   } catch (error) {
-    const state = { 401: "key", 503: "loading" }[error.status] ?? (error.status ? "refused" : "lost");
-    connection.set(state);
+    if (signal.aborted) return;
+    state = { 401: "key", 503: "loading" }[error.status] ?? (error.status ? "refused" : "lost");
     if (state !== "key") retry = setTimeout(connect, RETRY_MS);
-  } finally {
-    asking = false;
   }
+  asked = null;
+  connection.set(state);
 }
 
 function lost() {
-  if (asking) return; // connect() says what that means
+  if (asked) return; // connect() says what that means
   connection.set("lost");
   clearTimeout(retry);
   retry = setTimeout(connect, RETRY_MS);

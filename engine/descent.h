@@ -783,8 +783,8 @@ DESCENT_API void descent_generation_cancel(descent_generation *generation);
 
 /* From a callback of a generation, which tells another thread that there is something for it: to wake a thread takes as long as
  * a step of a small model, which everybody else would wait for. So options.notify is called soon, on one of the scheduler's
- * threads that waits for work; here and now where none is awake. Asked for again before it has begun, it is called once. Until
- * descent_scheduler_destroy has returned it may be. */
+ * threads that waits for work; here and now where none is awake. Asked for again before it has begun, it is called once; two
+ * calls may overlap on two threads. Until descent_scheduler_destroy has returned it may be called. */
 DESCENT_API void descent_scheduler_notify(descent_scheduler *scheduler);
 /* Any thread: a consistent picture, taken between two steps. */
 DESCENT_API descent_scheduler_state descent_scheduler_describe(descent_scheduler *scheduler);

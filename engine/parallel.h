@@ -34,8 +34,8 @@ void team_share(team *t, size_t parts, team_part part, const void *arg);
  * the first share; at most one. */
 void team_set_errand(team *t, void (*run)(void *user), void *user);
 /* By the master, outside of a share: run(user) is called soon, on a worker that is awake and has nothing to do, or here and now
- * where all of them sleep or there are none. Asked for again before it has begun it is run once. team_destroy leaves none
- * undone. */
+ * where all of them sleep or there are none. Asked for again before it has begun it is run once; two runs may overlap.
+ * team_destroy leaves none undone. */
 void team_send_errand(team *t);
 
 #endif

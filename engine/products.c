@@ -9,8 +9,8 @@
 /* ---- Products -------------------------------------------------------------------------------------------------- */
 
 /* Sharing costs a fraction of a microsecond, what the other threads hand over goes from one core's cache to another's, and
- * narrow parts leave the kernels' widest loops unused: less than this is done sooner by one thread. Of what is shared a part is
- * no less than LEAST_PART. */
+ * narrow parts leave the kernels' widest loops unused: less than this is done sooner by one thread. A shared product's part is
+ * about LEAST_PART or more. */
 enum { WORTH_SHARING = 1 << 18, LEAST_PART = 1 << 15, PARTS_A_THREAD = 4 };
 
 static bool worth_sharing(const tile *t, size_t work)

@@ -45,7 +45,8 @@ typedef struct http_handler {
     void (*complete)(void *user, http_request *request);
     /* Nobody reads the answer any more: stop the work; writing is allowed and lost. */
     void (*gone)(void *user, http_request *request);
-    void (*done)(void *user, http_request *request); /* the last call; releases what http_set_context was given */
+    void (*done)(void *user, http_request *request); /* the last call, where the request has no headers any more; releases
+                                                        what http_set_context was given */
     void *user;
 } http_handler;
 

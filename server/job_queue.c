@@ -17,7 +17,7 @@ struct job_queue {
     uv_timer_t let_go;
     int handles, held; /* held: how many jobs, the loop's */
     pthread_mutex_t lock;
-    job *first, *last;           /* listed; under the lock, as every place's `listed`, `held` and `at_once` are */
+    job *first, *last; /* listed; under the lock, as every place's `listed` and `at_once` are, and as `held` is written */
     job *held_first, *held_last; /* by `due`; the loop's */
 };
 

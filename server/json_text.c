@@ -37,7 +37,7 @@ bool json_text_reserve(json_text *out, size_t count)
 
 void json_text_move(json_text *out, json_text *from)
 {
-    if (out->bytes == 0 && !out->failed) {
+    if (from->bytes > 0 && out->bytes == 0 && !out->failed) {
         json_text moved = *from;
         *from = *out;
         *out = moved;

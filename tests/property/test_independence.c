@@ -12,13 +12,13 @@
 
 #include "compare.h"
 #include "example.h"
+#include "ways.h"
 
 enum { TOKENS = 112 }; /* with these widths every product and every attention is worth sharing among threads */
 
 static void widen(test_model *model)
 {
-    model->width = test_kinds(model->family) > 1 ? model->heads * (128 / model->heads / 2 * 2) : 121;
-    model->hidden = 203;
+    ways_widen(model);
     model->vocab += 180;
 }
 

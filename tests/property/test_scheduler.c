@@ -14,6 +14,8 @@
 #include "example.h"
 #include "golden.h"
 #include "scheduled.h"
+#include "shares.h"
+#include "ways.h"
 
 enum { CONTEXT = 100, MOST = 64 };
 
@@ -133,9 +135,13 @@ static uint64_t run_texts(const example *e, const texts *t, size_t count, size_t
     return pauses;
 }
 
+/* In two rounds of all families one of each as it comes, and one wide enough for threads to share its products. */
 static example draw(uint64_t test, size_t round)
 {
-    example_wish wish = {.family = family_of(round), .context = CONTEXT, .count = 1, .most = 4};
+    _Static_assert(TEST_FAMILIES % 2 == 1, "a family comes at an even round and at an odd one");
+    bool wide = round % 2 == 0;
+    example_wish wish = {
+        .family = family_of(round), .context = CONTEXT, .count = 1, .most = 4, .adjust = wide ? ways_widen : NULL};
     return example_draw(test_seed(test, round), &wish);
 }
 
@@ -152,12 +158,13 @@ static void a_text_is_its_own_whatever_runs_beside_it(void **state)
         texts_free(&t);
         example_free(&e);
     }
+    shares_expected();
 }
 
 /* So little memory that most must make room for others, again and again. */
 static void pauses_change_no_text(void **state)
 {
-    static const descent_scheduler_options ways[] = {{.threads = 1}, {.threads = 2, .chunk = 9}};
+    static const descent_scheduler_options ways[] = {{.threads = 2, .chunk = 9}, {.threads = 1}};
     uint64_t pauses = 0;
     (void)state;
     for (size_t round = 0; round < test_rounds(2 * TEST_FAMILIES); round++) {
@@ -181,6 +188,7 @@ static void pauses_change_no_text(void **state)
         example_free(&e);
     }
     assert_true(pauses > 0);
+    shares_expected();
 }
 
 /* A model of another implementation's weights: one prompt, several depths at once, on pages of both types. */

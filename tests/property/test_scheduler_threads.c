@@ -15,6 +15,8 @@
 #include "compare.h"
 #include "example.h"
 #include "scheduled.h"
+#include "shares.h"
+#include "ways.h"
 
 enum { CONTEXT = 70, KINDS = 6, THREADS = 4, EACH = 40 };
 
@@ -75,7 +77,7 @@ static void everybody_at_once(void **state)
 {
     (void)state;
     for (size_t round = 0; round < TEST_FAMILIES; round += 1 + round % 2 * 2) {
-        example_wish wish = {.family = family_of(round), .context = CONTEXT, .count = CONTEXT, .most = 3};
+        example_wish wish = {.family = family_of(round), .context = CONTEXT, .count = CONTEXT, .most = 3, .adjust = ways_widen};
         example e = example_draw(test_seed(341, round), &wish);
         crowd *c = test_alloc(1, sizeof *c);
         c->e = &e;
@@ -115,6 +117,7 @@ static void everybody_at_once(void **state)
         free(c);
         example_free(&e);
     }
+    shares_expected();
 }
 
 /* ---- Telling another thread ---------------------------------------------------------------------------------------- */
@@ -151,7 +154,9 @@ static void notice(void *user)
 {
     teller *t = user;
     (void)atomic_fetch_add(&t->notices, 1);
-    atomic_store(&t->told, atomic_load(&t->asked));
+    size_t asked = atomic_load(&t->asked), told = atomic_load(&t->told);
+    while (told < asked && !atomic_compare_exchange_weak(&t->told, &told, asked)) {
+    } /* notices may overlap */
 }
 
 /* Of everything that was asked for a notice comes, one for several that wait; where nobody wants any, asking does nothing. */

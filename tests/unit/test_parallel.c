@@ -261,7 +261,9 @@ static void run_errand(void *user)
     errands *e = user;
     if (!pthread_equal(pthread_self(), e->master)) atomic_store(&e->abroad, true);
     (void)atomic_fetch_add(&e->runs, 1);
-    atomic_store(&e->seen, atomic_load(&e->sent));
+    unsigned sent = atomic_load(&e->sent), seen = atomic_load(&e->seen);
+    while (seen < sent && !atomic_compare_exchange_weak(&e->seen, &seen, sent)) {
+    } /* errands may overlap */
 }
 
 /* Until what was sent last is seen: no errand is lost. */

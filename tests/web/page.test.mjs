@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import test from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 import { alert, given, handOver, inFrontOf, KEY, model, open, pane, PHONE, says, serious, textOf } from "./support.mjs";
 
 const VIEWS = [["Playground", "#prompt"], ["Energy map", "#map-text"], ["Scaling", "#scaling-text"], ["Server", ".cards"]];
@@ -152,6 +153,18 @@ test("what the server says of a key does not count for the next one", async (t) 
   await says(alert(page), "invalid_api_key"); // which is true of that text
   await says(page.locator(".state"), "ready");
   assert.equal(await page.getByRole("status").filter({ hasText: "key" }).count(), 0);
+});
+
+test("of two questions at the start, one that fails ends both", async (t) => {
+  const left = handOver();
+  const { url } = await inFrontOf({
+    "/v1/models": (request, response) => refuseKey(response),
+    "/props": (request, response) => response.on("close", () => left.give(!response.writableEnded)), // which is never answered
+  });
+  const page = await open(t, { url });
+  await says(page.getByRole("status"), "wants an API key");
+  assert.ok(await Promise.race([left.take(), sleep(30_000, false, { ref: false })]), "the page still waits for the second");
+  await says(page.locator(".state"), "key wanted");
 });
 
 test("a server that loads is waited for", async (t) => {

@@ -36,7 +36,7 @@ export const PHONE = { width: 360, height: 740 };
 export async function open(t, { url = URL_OPEN, view = "playground", viewport = WIDE, scheme = "light" } = {}) {
   const context = await browser.newContext({ viewport, colorScheme: scheme, reducedMotion: "reduce", acceptDownloads: true });
   const page = await context.newPage();
-  page.setDefaultTimeout(10_000);
+  page.setDefaultTimeout(30_000); // on a busy machine one step of a page may take seconds
   const wrong = [];
   page.on("pageerror", (error) => wrong.push(error.stack));
   page.on("console", (message) => {

@@ -162,7 +162,8 @@ let asked = null; // the AbortController of the question under way
 // are loading, again in a while.
 export async function connect() {
   asked?.abort();
-  const { signal } = (asked = new AbortController());
+  const own = (asked = new AbortController());
+  const { signal } = own;
   clearTimeout(retry);
   let state = "ready";
   try {
@@ -172,6 +173,7 @@ export async function connect() {
     props.set(limits);
   } catch (error) {
     if (signal.aborted) return;
+    own.abort(); // one of the two has no answer: the other says nothing more
     state = { 401: "key", 503: "loading" }[error.status] ?? (error.status ? "refused" : "lost");
     if (state !== "key") retry = setTimeout(connect, RETRY_MS);
   }

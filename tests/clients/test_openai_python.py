@@ -413,7 +413,7 @@ def test_cancelling_tasks_frees_the_rows(server):
 
 
 def test_request_time_ends_the_text(serve, chat_models):
-    server = serve([chat_models["plain"]], "--request-time", "0.5")
+    server = serve([chat_models["plain"]], "--request-time", "2")
     with connected(server) as client:
         done = client.completions.create(**LONG)
     assert done.choices[0].finish_reason == "length" and done.descent["stop"] == "time"

@@ -365,13 +365,13 @@ def test_a_request_is_admitted_whole_or_not_at_all(serve, made):
     assert complete(server, "slow", "ab", max_tokens=1)["usage"]["completion_tokens"] == 1  # one has room
     for connection in leaving:
         connection.close()
-    server.idle()
+    server.until(lambda: sum('"finish":"cancelled"' in line for line in server.log) == 3, "their ends are not logged")
     assert complete(server, "slow", "ab", max_tokens=1, n=4)["usage"]["completion_tokens"] == 4
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_time_that_ran_out_ends_a_text_normally(serve, made, stream):
-    server = serve([made["slow"]], "--request-time", "1")
+    server = serve([made["slow"]], "--request-time", "3")
     body = {"model": "slow", "prompt": "ab", "max_tokens": 4000, "ignore_eos": True, "stream": stream}
     reply = request(server, "POST", "/v1/completions", body)
     assert reply.status == 200

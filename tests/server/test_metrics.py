@@ -73,9 +73,9 @@ def completion(**fields):
 
 
 @pytest.fixture
-def asked(serve, shipped):
+def asked(serve, shipped, made):
     """A server that was asked for everything that ends differently, is idle again, and has logged all of it."""
-    server = serve([shipped(MODEL)], "--chat-template", "plain", "--max-body", "4096", "--max-queue", "8")
+    server = serve([shipped(MODEL), made["slow"]], "--chat-template", "plain", "--max-body", "4096", "--max-queue", "8")
     post = [("/v1/completions", completion(), 200), ("/v1/completions", completion(prompt="ROMEO:\n" * 12, descent={"steps": 2}), 200),
             ("/v1/completions", completion(prompt="ROMEO:\n" * 12, n=2, stream=True, descent={"steps": 2}), 200),
             ("/v1/completions", completion(prompt=["a", "b"], n=1, best_of=2, model=f"{MODEL}@7"), 200),
@@ -86,8 +86,8 @@ def asked(serve, shipped):
             ("/v1/descent/scaling", {"model": MODEL, "texts": ["ROMEO:", "JULIET:"], "steps": [1, 3]}, 200),
             ("/v1/completions", completion(descent={"steps": 0}), 400), ("/v1/completions", completion(model="gpt-5"), 404),
             ("/v1/completions", completion(prompt=["a"] * 9), 400), ("/v1/completions", completion(user="x" * 4096), 413),
-            ("/v1/completions", {"frob": 1, **completion()}, 200), ("/tokenize", {"prompt": "a"}, 200),
-            ("/tokenize", {"prompt": "\u20ac"}, 400)]
+            ("/v1/completions", {"frob": 1, **completion()}, 200), ("/tokenize", {"model": MODEL, "prompt": "a"}, 200),
+            ("/tokenize", {"model": MODEL, "prompt": "\u20ac"}, 400)]
     got = [request(server, "POST", path, body) for path, body, _ in post]
     assert [reply.status for reply in got] == [status for _, _, status in post], [reply.body for reply in got]
     get = [("/v1/models", 200), (f"/v1/models/{MODEL}@3", 200), ("/v1/models/none", 404), ("/health", 200), ("/nowhere", 404),
@@ -95,7 +95,7 @@ def asked(serve, shipped):
     assert [request(server, "GET", path).status for path, _ in get] == [status for _, status in get]
     assert request(server, "POST", "/tokenize", b"prompt=a", {"Content-Type": "text/plain"}).status == 415
 
-    connection, stream = open_stream(server, "/v1/completions", completion(max_tokens=100, descent={"steps": 256}))
+    connection, stream = open_stream(server, "/v1/completions", completion(model="slow", max_tokens=4000))
     assert stream.readline() and server.running() is None
     stream.close()
     connection.close()
@@ -182,7 +182,7 @@ def test_every_line_says_what_there_is_to_say(asked):
     assert 0 < whole["compute_seconds"] <= whole["seconds"] and whole["queue_seconds"] <= whole["seconds"]
     assert [line["ignored"] for line in lines if "ignored" in line] == ["frob"]
     left = lines[-1] if lines[-1]["path"] == "/v1/completions" else next(line for line in lines if line.get("finish") == "cancelled")
-    assert left["finish"] == "cancelled" and left["steps"] == "256" and left["token_steps"] > 0
+    assert left["finish"] == "cancelled" and left["steps"] == "200" and left["token_steps"] > 0
     failed = [line for line in lines if line["status"] >= 400]
     assert failed and all(line["error"] for line in failed)
 

@@ -2,6 +2,8 @@
 import http.client
 import json
 import select
+import signal
+import time
 from urllib.parse import urlsplit
 
 import pytest
@@ -12,30 +14,38 @@ TEXT = json.dumps({"prompt": "ROMEO: to be or not to be\n" * 60_000}).encode()  
 NUMBERS = json.dumps({"model": NAME, "prompt": [1] * 600_000}).encode()
 
 
-def send(server, path, body):
-    """A connection on which the whole body was sent."""
+def send(server, path, body, hold=0):
+    """A connection on which the whole body was sent, but for its last `hold` bytes."""
     where = urlsplit(server.url)
     connection = http.client.HTTPConnection(where.hostname, where.port, timeout=120)
-    connection.request("POST", path, body, {"Content-Type": "application/json"})
+    connection.request("POST", path, body[:len(body) - hold], {"Content-Type": "application/json", "Content-Length": str(len(body))})
     return connection
 
 
 @pytest.mark.parametrize("path, body, status", [("/tokenize", TEXT, 200), ("/v1/completions", NUMBERS, 400)])
 def test_others_are_answered_meanwhile(serve, shipped, path, body, status):
+    """It takes a second or so, in which a busy machine may keep who asks waiting: then it is sent again."""
     server = serve([shipped(NAME)])
-    with_body, answered = send(server, path, body), 0
-    while not select.select([with_body.sock], [], [], 0)[0]:
-        answered += request(server, "GET", "/health").status == 200
-    answer = with_body.getresponse()
-    assert (answer.status, answered > 5) == (status, True), answered
-    assert len(answer.read()) > 100
-    with_body.close()
+    deadline = time.monotonic() + 60
+    answered = 0
+    while answered <= 5:
+        with_body, answered = send(server, path, body), 0
+        while not select.select([with_body.sock], [], [], 0)[0]:
+            answered += request(server, "GET", "/health").status == 200
+        answer = with_body.getresponse()
+        assert answer.status == status and len(answer.read()) > 100
+        with_body.close()
+        assert time.monotonic() < deadline, answered
 
 
 def test_a_client_that_leaves_is_forgotten(serve, shipped):
     server = serve([shipped(NAME)])
     for path, body in [("/tokenize", TEXT), ("/v1/completions", NUMBERS)]:
-        send(server, path, body).close()
+        connection = send(server, path, body, hold=1)
+        server.process.send_signal(signal.SIGSTOP)  # it finds the last byte and the end together
+        connection.sock.sendall(body[-1:])
+        connection.close()
+        server.process.send_signal(signal.SIGCONT)
     server.until(lambda: sum('"status":0' in line for line in server.log) == 2, "the two are not logged")
     assert server.metric("descent_generated_tokens_total") == 0
 

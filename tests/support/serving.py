@@ -86,18 +86,25 @@ class Server:
         assert status == 200, (status, answer)
         return json.loads(answer)
 
-    def metric(self, name):
-        """The sum of a metric over its labels."""
+    def metric(self, *names):
+        """The sum of metrics, of one moment, over their labels."""
         status, _, text = self.ask("/metrics")
         assert status == 200
-        values = [line.rsplit(" ", 1)[1] for line in text.decode().splitlines() if re.match(re.escape(name) + r"[ {]", line)]
-        assert values, f"/metrics has no {name}"
-        return sum(map(float, values))
+        total = 0.0
+        for name in names:
+            values = [line.rsplit(" ", 1)[1] for line in text.decode().splitlines() if re.match(re.escape(name) + r"[ {]", line)]
+            assert values, f"/metrics has no {name}"
+            total += sum(map(float, values))
+        return total
+
+    def active(self):
+        """How many sequences run or wait."""
+        return self.metric("descent_requests_running", "descent_requests_waiting")
 
     def idle(self):
-        """Waits until no sequence runs or waits: what a client that left must bring about."""
-        self.until(lambda: self.metric("descent_requests_running") + self.metric("descent_requests_waiting") == 0,
-                   "rows are still running or waiting")
+        """Waits until no sequence runs or waits: what a client that left must bring about. What follows a sequence's end comes
+        later: room in the queue, counters, the line in the log."""
+        self.until(lambda: self.active() == 0, "rows are still running or waiting")
 
     def running(self, count=1):
         self.until(lambda: self.metric("descent_requests_running") >= count, f"fewer than {count} sequences run")

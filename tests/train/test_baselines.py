@@ -223,10 +223,10 @@ def test_a_text_that_is_not_there_is_said(tmp_path, capsys):
 
 
 def test_an_interruption_is_the_run_s(tmp_path):
-    code = ("import os, signal, sys\n"
+    code = ("import os, signal, sys, time\n"
             "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
             "os.kill(os.getppid(), signal.SIGTERM)\n"
-            "while True: signal.pause()\n")
+            "while True: time.sleep(0.1)\n")
     before = signal.getsignal(signal.SIGTERM)
     child = baselines.Child([sys.executable, "-c", code], str(tmp_path), str(tmp_path / "log"))
     assert child.interrupted and child.status == 7 and signal.getsignal(signal.SIGTERM) is before

@@ -22,14 +22,17 @@ export const MESSAGES = [
 // More than a test waits for: who asks this leaves.
 export const LONG = { model: "plain@200", prompt: "Once", max_tokens: 1900, ignore_eos: true };
 
-// The sum of a metric over its labels.
-export async function metric(url, name) {
+// The sum of metrics, of one moment, over their labels.
+export async function metric(url, ...names) {
   const answer = await fetch(`${url}/metrics`);
   assert.equal(answer.status, 200);
   const lines = (await answer.text()).split("\n");
-  const values = lines.filter((line) => line.startsWith(name + "{") || line.startsWith(name + " "));
-  assert.ok(values.length, `/metrics has no ${name}`);
-  return values.reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(" "))), 0);
+  const sumOf = (name) => {
+    const values = lines.filter((line) => line.startsWith(name + "{") || line.startsWith(name + " "));
+    assert.ok(values.length, `/metrics has no ${name}`);
+    return values.reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(" "))), 0);
+  };
+  return names.reduce((sum, name) => sum + sumOf(name), 0);
 }
 
 async function until(true_, complaint) {
@@ -38,8 +41,8 @@ async function until(true_, complaint) {
 
 // Nothing runs or waits: what a client that left must bring about.
 export function idle(url) {
-  const busy = async () => (await metric(url, "descent_requests_running")) + (await metric(url, "descent_requests_waiting"));
-  return until(async () => (await busy()) === 0, "rows are still running or waiting");
+  const active = () => metric(url, "descent_requests_running", "descent_requests_waiting");
+  return until(async () => (await active()) === 0, "rows are still running or waiting");
 }
 
 export function running(url, count = 1) {

@@ -64,10 +64,11 @@ export async function says(locator, pattern) {
   await locator.filter({ hasText: pattern }).first().waitFor();
 }
 
-// Waits until no sequence runs: what a text that was stopped must bring about.
+// Waits until no sequence runs or waits: what a text that was stopped must bring about.
 export async function idle(url = URL_OPEN) {
   const end = Date.now() + 30_000;
-  while (!/descent_requests_running 0\n/.test(await (await fetch(`${url}/metrics`)).text())) {
+  const active = (text) => ["running", "waiting"].some((state) => !text.includes(`\ndescent_requests_${state} 0\n`));
+  while (active(await (await fetch(`${url}/metrics`)).text())) {
     assert.ok(Date.now() < end, "sequences are still running");
     await sleep(20);
   }

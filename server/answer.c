@@ -348,12 +348,12 @@ void answer_pieces(job_text *t, json_text *out)
     text_piece before = {0};
     reserve_pieces(t, out);
     for (size_t i = 0; i < r->n_pieces; before = r->pieces[i++]) {
+        size_t count = r->pieces[i].bytes - before.bytes;
         answer_part part = {.text = t,
-                            .bytes = r->text + before.bytes,
-                            .count = r->pieces[i].bytes - before.bytes,
+                            .bytes = count > 0 ? r->text + before.bytes : "",
+                            .count = count,
                             .from = before.tokens,
                             .to = r->pieces[i].tokens};
-        if (part.count == 0) part.bytes = "";
         put_chunk(t, out, &part);
     }
     if (r->traces) put_chunk(t, out, &(answer_part){.text = t, .bytes = "", .traces = r->traces, .silent = true});

@@ -28,10 +28,10 @@ static void put_logprobs(json_text *out, const answer_part *part)
         if (i > part->from) json_text_put(out, ",");
         put_token(out, tokenizer, entry->token, entry->logprob);
         json_text_put(out, ",\"top_logprobs\":[");
+        const token_logprob *top = record_top(r, entry);
         for (size_t k = 0; k < entry->n_top; k++) {
-            const token_logprob *top = &r->top[entry->first_top + k];
             if (k > 0) json_text_put(out, ",");
-            put_token(out, tokenizer, top->token, top->logprob);
+            put_token(out, tokenizer, top[k].token, top[k].logprob);
             json_text_put(out, "}");
         }
         json_text_put(out, "]}");

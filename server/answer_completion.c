@@ -63,7 +63,7 @@ static void put_likeliest(json_text *out, const job_text *t, const token_entry *
     if (isnan(entry->logprob))
         json_text_put(out, "null");
     else
-        put_top(out, tokenizer_of(t), entry, t->record.top + entry->first_top);
+        put_top(out, tokenizer_of(t), entry, record_top(&t->record, entry));
 }
 
 static void put_offset(json_text *out, const job_text *t, const token_entry *entry)

@@ -40,6 +40,11 @@ bool record_reserve(record *r, size_t tokens)
            grow(&r->text, r->bytes, bytes, &r->text_room, 1);
 }
 
+const token_logprob *record_top(const record *r, const token_entry *entry)
+{
+    return entry->n_top > 0 ? &r->top[entry->first_top] : NULL;
+}
+
 static bool add_token(record *r, token_entry entry, const token_logprob *top)
 {
     if (!grow(&r->tokens, r->n_tokens, 1, &r->tokens_room, sizeof *r->tokens)) return false;
@@ -66,7 +71,7 @@ static bool move_tokens(record *to, record *from, size_t count)
 {
     if (count > from->n_tokens) count = from->n_tokens;
     for (size_t i = 0; i < count; i++)
-        if (!add_token(to, from->tokens[i], from->top + from->tokens[i].first_top)) return false;
+        if (!add_token(to, from->tokens[i], record_top(from, &from->tokens[i]))) return false;
     if (count == 0) return true;
     size_t top = count < from->n_tokens ? from->tokens[count].first_top : from->n_top;
     memmove(from->tokens, from->tokens + count, (from->n_tokens - count) * sizeof *from->tokens);

@@ -42,6 +42,8 @@ typedef struct record {
     token_trace *traces, **last_trace; /* a list */
 } record;
 
+/* The likeliest tokens in place of an entry, entry->n_top of them; NULL where there are none. */
+const token_logprob *record_top(const record *r, const token_entry *entry);
 void record_release(record *r);
 /* Room for the text of so many tokens more, so that who adds it need not ask for memory. False without memory. */
 bool record_reserve(record *r, size_t tokens);

@@ -31,7 +31,7 @@ if [ "${1-}" = --slow ]; then
     exit
 fi
 
-for preset in release asan tsan; do # gcc, gcc, clang
+for preset in release asan tsan; do # gcc, clang, clang
     build $preset
 done
 for preset in asan tsan release; do

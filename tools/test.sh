@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what is missing, builds every way and runs every test, in less than fifteen minutes on two cores. With --slow: the
-# tests labelled slow instead, fuzzing and the count of lines the tests reach. The exit status is that of the first run that
+# Installs what is missing, builds every way and runs every test: less than fifteen minutes of tests on two cores. With --slow:
+# the tests labelled slow instead, fuzzing and the count of lines the tests reach. The exit status is that of the first run that
 # fails.
 set -eu
 cd "$(dirname "$0")/.."
